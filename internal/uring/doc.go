@@ -15,11 +15,10 @@
 // Ring, or outside the Go heap. Go does not move heap objects, and the Prep functions let their arguments escape, so that
 // none of them is ever on a goroutine's stack, which does move.
 //
-// # Sockets
+// # Waiting
 //
-// On a descriptor with O_NONBLOCK (every socket that package net made) an operation that would have to wait completes
-// with -EAGAIN at once, as it does with MSG_DONTWAIT on any descriptor. Only on a blocking descriptor does a receive
-// stay armed until data arrives. A poll waits on either kind.
+// An operation that cannot be done at once stays armed until it can, even on a descriptor with O_NONBLOCK (every socket
+// that package net made). With MSG_DONTWAIT it completes with -EAGAIN instead, in the Enter that submits it.
 package uring
 
 // Config says what ring [New] makes.

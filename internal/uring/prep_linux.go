@@ -64,7 +64,7 @@ func (r *Ring) PrepRecv(fd int, fixed bool, p unsafe.Pointer, n int, flags uint3
 	return r.prep(_IORING_OP_RECV, fd, fixed, p, n, flags, ud)
 }
 
-// PrepRead prepares read(2) of up to n bytes to p, from something without a file position: armed on a blocking
+// PrepRead prepares read(2) of up to n bytes to p, from something without a file position: armed on an
 // eventfd, it is a wake-up that also resets the counter.
 func (r *Ring) PrepRead(fd int, fixed bool, p unsafe.Pointer, n int, ud uint64) bool {
 	return r.prep(_IORING_OP_READ, fd, fixed, p, n, 0, ud)
