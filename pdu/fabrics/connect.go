@@ -90,19 +90,20 @@ func (d *ConnectData) Append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads the data from the first 1024 bytes of b. An NQN without its NUL,
-// or longer than [NQNMaxLen], is a [ConnectDataError].
+// Decode reads the data from the first 1024 bytes of b. An NQN that
+// is not ended by a NUL within [NQNMaxLen] bytes is a [ConnectDataError].
 func (d *ConnectData) Decode(b []byte) error {
 	if len(b) < ConnectDataLen {
 		return &nvme.ShortError{What: "Connect data", Need: ConnectDataLen, Got: len(b)}
 	}
 	d.HostID = HostID(b[:16])
 	d.CNTLID = binary.LittleEndian.Uint16(b[16:])
-	var ok bool
-	if d.SubNQN, ok = cstring(b[256:512]); !ok || len(d.SubNQN) > NQNMaxLen {
+	d.SubNQN = cstring(b[256:512])
+	if len(d.SubNQN) > NQNMaxLen {
 		return &ConnectDataError{Field: IPOSubNQN}
 	}
-	if d.HostNQN, ok = cstring(b[512:768]); !ok || len(d.HostNQN) > NQNMaxLen {
+	d.HostNQN = cstring(b[512:768])
+	if len(d.HostNQN) > NQNMaxLen {
 		return &ConnectDataError{Field: IPOHostNQN}
 	}
 	return nil
@@ -114,5 +115,5 @@ type ConnectDataError struct {
 }
 
 func (e *ConnectDataError) Error() string {
-	return fmt.Sprintf("fabrics: Connect data: %s is longer than %d bytes or does not end with NUL", ipoName(e.Field, true), NQNMaxLen)
+	return fmt.Sprintf("fabrics: Connect data: %s is longer than %d bytes", ipoName(e.Field, true), NQNMaxLen)
 }

@@ -209,9 +209,9 @@ type EFLAGS uint16
 
 // Bits of EFLAGS.
 const (
-	EFLAGSDuplicate   EFLAGS = 1 << 0 // DUPRETINFO: other ports return the same data
-	EFLAGSPersistent  EFLAGS = 1 << 1 // EPCSD: explicit persistent connections are supported
-	EFLAGSNoCDCActive EFLAGS = 1 << 2 // NCC: no CDC connectivity
+	EFLAGSDuplicate  EFLAGS = 1 << 0 // DUPRETINFO: other ports return the same data
+	EFLAGSPersistent EFLAGS = 1 << 1 // EPCSD: explicit persistent connections are supported
+	EFLAGSNoCDC      EFLAGS = 1 << 2 // NCC: no CDC connectivity
 )
 
 // SECTYPE is the security of a TCP transport.
@@ -261,8 +261,11 @@ func (e *DiscoveryEntry) Append(b []byte) ([]byte, error) {
 	if err := fitNQN("SUBNQN", e.SubNQN); err != nil {
 		return b, err
 	}
-	if len(e.TRSVCID) > 32 || len(e.TRADDR) > 256 {
-		return b, fmt.Errorf("fabrics: discovery entry: TRSVCID of %d bytes or TRADDR of %d is longer than its field of 32 or 256", len(e.TRSVCID), len(e.TRADDR))
+	if err := fit("TRSVCID", e.TRSVCID, 32); err != nil {
+		return b, err
+	}
+	if err := fit("TRADDR", e.TRADDR, 256); err != nil {
+		return b, err
 	}
 	n := len(b)
 	b = append(b, make([]byte, DiscoveryEntryLen)...)
@@ -298,7 +301,7 @@ func (e *DiscoveryEntry) Decode(b []byte) error {
 		ASQSZ:   binary.LittleEndian.Uint16(b[8:]),
 		EFLAGS:  EFLAGS(binary.LittleEndian.Uint16(b[10:])),
 		TRSVCID: trim(b[32:64]),
-		SubNQN:  trim(b[256 : 256+nqnField]),
+		SubNQN:  cstring(b[256:512]),
 		TRADDR:  trim(b[512:768]),
 		SECTYPE: SECTYPE(b[768]),
 	}

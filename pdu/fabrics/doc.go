@@ -10,6 +10,7 @@ package fabrics
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/nvstage/nvstage/pdu/nvme"
 )
@@ -73,23 +74,13 @@ func expect(t FCTYPE, s *nvme.SQE) error {
 	return nil
 }
 
-// nqnField is the length of the fields for NQNs; the last byte is a NUL.
-const nqnField = 256
-
-// cstring returns the text before the first NUL of a field.
-func cstring(b []byte) (string, bool) {
-	i := bytes.IndexByte(b, 0)
-	if i < 0 {
-		return "", false
-	}
-	return string(b[:i]), true
-}
-
-// trim drops the padding, NULs or spaces, at the end of a field, and what
-// follows a first NUL.
-func trim(b []byte) string {
+// cstring returns the text before the first NUL of a field, or all of it.
+func cstring(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
 	}
-	return string(bytes.TrimRight(b, " "))
+	return string(b)
 }
+
+// trim returns the text of a field without its padding, NULs or spaces.
+func trim(b []byte) string { return strings.TrimRight(cstring(b), " ") }

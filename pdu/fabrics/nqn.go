@@ -97,13 +97,19 @@ func domainLabel(s string) bool {
 
 // fitNQN tells whether an NQN can be put into a field, be it valid or not.
 func fitNQN(field, nqn string) error {
-	switch {
-	case nqn == "":
+	if nqn == "" {
 		return fmt.Errorf("fabrics: %s is empty", field)
-	case len(nqn) > NQNMaxLen:
-		return fmt.Errorf("fabrics: %s of %d bytes is longer than %d", field, len(nqn), NQNMaxLen)
-	case strings.IndexByte(nqn, 0) >= 0:
-		return fmt.Errorf("fabrics: %s %q contains a NUL byte", field, nqn)
+	}
+	return fit(field, nqn, NQNMaxLen)
+}
+
+// fit tells whether a string can be put into a field of n bytes.
+func fit(field, s string, n int) error {
+	if len(s) > n {
+		return fmt.Errorf("fabrics: %s of %d bytes is longer than %d", field, len(s), n)
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		return fmt.Errorf("fabrics: %s %q contains a NUL byte", field, s)
 	}
 	return nil
 }

@@ -107,3 +107,12 @@ func (f fields) flag(off int, v *bool) {
 		f.b[off] = 1
 	}
 }
+
+// status moves a status word, whose phase tag is dropped.
+func (f fields) status(off int, v *Status) {
+	w := uint16(*v &^ statusPhase)
+	f.u16(off, &w)
+	if f.decode {
+		*v = Status(w) &^ statusPhase
+	}
+}

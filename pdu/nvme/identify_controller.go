@@ -342,14 +342,20 @@ const (
 
 // Bits of VWC.
 const (
-	VWCPresent         uint8 = 1 << 0
-	VWCFlushAllMask    uint8 = 3 << 1 // what Flush with NSID FFFFFFFFh does
-	VWCFlushAllNo      uint8 = 2 << 1 // not supported
-	VWCFlushAllYes     uint8 = 3 << 1 // supported
-	FUSESCompareWrite        = 1 << 0 // bit of FUSES
-	OFCSDisconnect           = 1 << 0 // bit of OFCS
-	FCATTStaticControl       = 1 << 0 // bit of FCATT
+	VWCPresent      uint8 = 1 << 0
+	VWCFlushAllMask uint8 = 3 << 1 // what Flush with NSID FFFFFFFFh does
+	VWCFlushAllNo   uint8 = 2 << 1 // not supported
+	VWCFlushAllYes  uint8 = 3 << 1 // supported
 )
+
+// FUSESCompareWrite is the bit of FUSES for fused Compare and Write.
+const FUSESCompareWrite uint16 = 1 << 0
+
+// FCATTStatic is the bit of FCATT of a static controller.
+const FCATTStatic uint8 = 1 << 0
+
+// OFCSDisconnect is the bit of OFCS for the Disconnect command.
+const OFCSDisconnect uint16 = 1 << 0
 
 // Bits of SGLS.
 const (

@@ -71,9 +71,6 @@ func (n *IdentifyNamespace) Decode(b []byte) error {
 		return err
 	}
 	n.fields(f)
-	for i := range n.LBAF {
-		n.LBAF[i].RP &= 3
-	}
 	return nil
 }
 
@@ -117,7 +114,11 @@ func (n *IdentifyNamespace) fields(f fields) {
 		l := &n.LBAF[i]
 		f.u16(128+4*i, &l.MS)
 		f.u8(128+4*i+2, &l.LBADS)
-		f.u8(128+4*i+3, &l.RP)
+		rp := l.RP & 3
+		f.u8(128+4*i+3, &rp)
+		if f.decode {
+			l.RP = rp & 3
+		}
 	}
 }
 
