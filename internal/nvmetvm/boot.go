@@ -226,4 +226,3 @@ func (vm *VM) closeConns() {
 		c.Close()
 	}
 }
-

@@ -63,6 +63,7 @@ func (vm *VM) readQMP(c net.Conn) {
 }
 
 // SetLink plugs the guest's network cable in or out. Out, the peer falls silent: connections stay, nothing arrives.
+// Back in, what was sent meanwhile arrives when it is sent again, up to some seconds later.
 func (vm *VM) SetLink(ctx context.Context, up bool) error {
 	_, err := vm.QMP(ctx, "set_link", map[string]any{"name": "net", "up": up})
 	return err

@@ -138,9 +138,15 @@ teardown() {
 
 # sha256 DEVICE OFFSET BYTES: the hash of what the device itself holds, not of pages cached by an earlier read.
 sha256() {
+	if [ -b "$1" ]; then size=$(blockdev --getsize64 "$1"); else size=$(stat -c %s "$1"); fi
+	if [ $(($2 + $3)) -gt "$size" ]; then
+		echo "$1 has $size bytes, it ends before $2 + $3"
+		return 1
+	fi
 	sync
 	echo 1 >/proc/sys/vm/drop_caches
-	dd if="$1" bs=65536 skip="$2" count="$3" iflag=skip_bytes,count_bytes,fullblock 2>/dev/null | sha256sum
+	set -o pipefail
+	dd if="$1" bs=65536 skip="$2" count="$3" iflag=skip_bytes,count_bytes,fullblock status=none | sha256sum
 }
 
 # state: every setting of the target, one a line, in a fixed order.
