@@ -96,7 +96,6 @@ func (r *Ring) Next() (CQE, bool) {
 		return CQE{}, false
 	}
 	if r.cqPos == r.cqTail.Load() {
-		r.cqHead.Store(r.cqPos)
 		return CQE{}, false
 	}
 	c := r.cqes[r.cqPos&uint32(len(r.cqes)-1)]

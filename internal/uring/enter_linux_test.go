@@ -90,3 +90,23 @@ func TestNoWait(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, CQE{UserData: 1, Res: 4}, c)
 }
+
+// What is there already costs no system call.
+func TestEnough(t *testing.T) {
+	r := newRing(t, Config{Entries: 8})
+	for i := range uint64(3) {
+		require.True(t, nop(r, i))
+	}
+	require.NoError(t, r.Enter(3, -1))
+	fd := r.enterFd
+	r.enterFd = 1 << 20
+	require.Error(t, r.Enter(4, -1))
+	require.Error(t, r.Enter(0, 0), "the deferred work must be run")
+	for want := 3; want > 0; want-- {
+		require.NoError(t, r.Enter(want, -1))
+		_, ok := r.Next()
+		require.True(t, ok)
+	}
+	require.Error(t, r.Enter(1, -1))
+	r.enterFd = fd
+}

@@ -15,7 +15,7 @@ import (
 const patience = 20 * time.Second
 
 // lock keeps the test on its thread to the end, or skips it where there is no io_uring.
-func lock(t *testing.T) {
+func lock(t testing.TB) {
 	t.Helper()
 	if err := Probe(); err != nil {
 		t.Skipf("io_uring cannot be used here: %v", err)
@@ -25,7 +25,7 @@ func lock(t *testing.T) {
 }
 
 // newRing makes a ring that the end of the test closes.
-func newRing(t *testing.T, cfg Config) *Ring {
+func newRing(t testing.TB, cfg Config) *Ring {
 	t.Helper()
 	lock(t)
 	r, err := New(cfg)

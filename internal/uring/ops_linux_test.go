@@ -214,12 +214,7 @@ func TestAllocs(t *testing.T) {
 }
 
 func BenchmarkNop(b *testing.B) {
-	if err := Probe(); err != nil {
-		b.Skip(err)
-	}
-	r, err := New(Config{Entries: 8})
-	require.NoError(b, err)
-	defer r.Close()
+	r := newRing(b, Config{Entries: 8})
 	for b.Loop() {
 		nop(r, 1)
 		if err := r.Enter(0, 0); err != nil {

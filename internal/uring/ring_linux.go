@@ -13,8 +13,8 @@ import (
 // Msghdr is [unix.Msghdr].
 type Msghdr = unix.Msghdr
 
-// closeTimeout bounds how long Close waits for the kernel to let go of the operations in flight.
-const closeTimeout = 10 * time.Second
+// closeTimeout bounds how long Close waits for the kernel to let go of the operations in flight; tests shorten it.
+var closeTimeout = 10 * time.Second
 
 // Ring is one io_uring, owned by one thread: see the package documentation.
 type Ring struct {
@@ -27,8 +27,7 @@ type Ring struct {
 	enterFd    uintptr
 	enterFlags uintptr
 
-	// The kernel moves sqHead and cqTail, we move sqTail and cqHead. Ours are kept here and shown to the kernel when
-	// it next has cause to look: before io_uring_enter, and when the completion ring has been emptied.
+	// The kernel moves sqHead and cqTail, we move sqTail and cqHead: in sqPos and cqPos, which Enter shows to the kernel.
 	sqHead, sqTail *atomic.Uint32
 	cqHead, cqTail *atomic.Uint32
 	sqPos, cqPos   uint32
