@@ -16,10 +16,13 @@ type Framing struct {
 // fields are looked at. It is HLEN, HDGST if there is one, and PAD if there is data.
 func (f *Framing) HeaderSize(h CommonHeader) int {
 	n := int(h.HLEN)
-	if f.Header && h.Type.digested() {
+	if !h.Type.digested() { // a TermReq's DATA follows its header, whatever PDO says
+		return n
+	}
+	if f.Header {
 		n += DigestLen
 	}
-	if h.PDO != 0 && f.DataLen(h) > 0 {
+	if f.DataLen(h) > 0 {
 		n = max(n, int(h.PDO))
 	}
 	return n
@@ -49,14 +52,14 @@ func (f *Framing) Check(h CommonHeader) error {
 	if !f.Role.Receives(h.Type) {
 		return headerError(h, offType, "unexpected type")
 	}
-	if h.Type.IsTermReq() {
-		if h.HLEN != dataLen || h.PLEN < dataLen || h.PLEN > MaxTermReqLen {
-			return headerError(h, offPLEN, fmt.Sprintf("HLEN %d, PLEN %d, want 24 and 24 to %d", h.HLEN, h.PLEN, MaxTermReqLen))
-		}
-		return nil
-	}
 	if int(h.HLEN) != h.Type.HeaderLen() {
 		return headerError(h, offHLEN, fmt.Sprintf("HLEN %d, want %d", h.HLEN, h.Type.HeaderLen()))
+	}
+	if h.Type.IsTermReq() {
+		if h.PLEN < dataLen || h.PLEN > MaxTermReqLen {
+			return headerError(h, offPLEN, fmt.Sprintf("PLEN %d, want %d to %d", h.PLEN, dataLen, MaxTermReqLen))
+		}
+		return nil
 	}
 	ic := h.Type == TypeICReq || h.Type == TypeICResp
 	if ic == f.Ready {
@@ -101,8 +104,9 @@ func (f *Framing) Check(h CommonHeader) error {
 // checkData is the part of Check for PDUs that have DATA.
 func (f *Framing) checkData(h CommonHeader, head uint32) error {
 	unit := (uint32(f.Align) + 1) * 4
-	if pdo := uint32(h.PDO); pdo < head || pdo > MaxPDO || pdo%unit != 0 {
-		return headerError(h, offPDO, fmt.Sprintf("PDO %d, want a multiple of %d from %d to %d", h.PDO, unit, head, MaxPDO))
+	most := max(128, (head+unit-1)/unit*unit)
+	if pdo := uint32(h.PDO); pdo < head || pdo > most || pdo%unit != 0 {
+		return headerError(h, offPDO, fmt.Sprintf("PDO %d, want a multiple of %d from %d to %d", h.PDO, unit, head, most))
 	}
 	if h.Flags.Has(FlagDDGST) != f.Data {
 		return headerError(h, offFlags, "DDGSTF differs from what was negotiated")

@@ -24,7 +24,7 @@ const (
 	DigestLen       = 4   // HDGST and DDGST
 	MaxHeaderLen    = 128 // largest HLEN of any type
 	MaxTermReqLen   = 152 // largest PLEN of a TermReq
-	MaxPDO          = 128 // largest offset of DATA in a PDU: 72 + 4 rounded up to 128
+	MaxPDO          = 144 // largest offset of DATA in a PDU: 72 + 4 rounded up to a multiple of 72 (CPDA 17)
 	MinMaxH2CData   = 4096
 	MaxAlign        = 31 // largest HPDA and CPDA, which are 0's based dwords
 )

@@ -225,7 +225,8 @@ func vectors(t testing.TB) []vector {
 		{
 			"H2CData, CPDA 7", 52, "93023cbdc9a65ada5659105c1be44cee0731bae0329191cfe4f24adfd102e327",
 			`06071820340000002100010000000000100000000000000025b44d9a00000000000102030405060708090a0b0c0d0e0feb08c9d9`,
-			Controller, Layout{Digests: both, Align: 7},
+			Controller,
+			Layout{Digests: both, Align: 7},
 			&Data{Type: TypeH2CData, Flags: FlagLast, CCCID: 0x21, TTAG: 1, DATAL: 16}, pat(16, 0),
 		},
 		{
