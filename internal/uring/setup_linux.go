@@ -102,7 +102,7 @@ func enterError(errno unix.Errno) error {
 	case unix.EBADF, unix.EINVAL:
 		hint = "if the ring's descriptor is registered, it is so for the thread that owns it only: lock the goroutine to its thread before New"
 	case unix.EBADR:
-		hint = "the kernel had no memory for completions and dropped some: close the ring"
+		hint = "the kernel had no memory for completions and dropped some: the ring is of no more use"
 	case unix.EPERM:
 		hint = "a seccomp profile or a security module allows io_uring_setup but not io_uring_enter"
 	}
