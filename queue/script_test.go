@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -167,7 +166,7 @@ func (c *controller) termReq(fes pdu.FES, fei uint32) pdu.TermReq {
 	p := c.next()
 	require.Equal(c.t, pdu.TypeH2CTermReq, p.Type)
 	var term pdu.TermReq
-	require.NoError(c.t, term.Decode(append(append([]byte(nil), p.Header...), c.termData(p)...)))
+	require.NoError(c.t, term.Decode(append(append([]byte(nil), p.Header...), p.Data...)))
 	require.Equal(c.t, fes.String(), term.FES.String())
 	require.Equal(c.t, fei, term.FEI)
 	c.conn.CloseWrite()
@@ -175,7 +174,6 @@ func (c *controller) termReq(fes pdu.FES, fei uint32) pdu.TermReq {
 	return term
 }
 
-func (c *controller) termData(p pdu.Raw) []byte { return p.Data }
 
 // closed expects the queue to close the connection without another byte.
 func (c *controller) closed() {
@@ -267,4 +265,3 @@ func openFDs(t *testing.T) int {
 	return len(ents)
 }
 
-var _ = fmt.Sprint
