@@ -174,7 +174,6 @@ func (c *controller) termReq(fes pdu.FES, fei uint32) pdu.TermReq {
 	return term
 }
 
-
 // closed expects the queue to close the connection without another byte.
 func (c *controller) closed() {
 	c.t.Helper()
@@ -264,4 +263,3 @@ func openFDs(t *testing.T) int {
 	}
 	return len(ents)
 }
-
