@@ -1,0 +1,117 @@
+package nvmetcp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/nvstage/nvstage/queue"
+)
+
+// Options are how to connect. A nil *Options and the zero value take all the defaults.
+type Options struct {
+	// NumIOQueues is how many I/O queues to ask for; the controller may grant fewer. Each is a TCP
+	// connection with a thread of its own. Default: the number of CPUs, at most 4.
+	NumIOQueues int
+	// QueueSize is how many entries an I/O queue has, of which one stays empty: 2 to 4096, less if
+	// the controller has less. Default 128.
+	QueueSize int
+	// MaxIO is how many bytes one command moves at most. Larger reads and writes are split. The
+	// controller's MDTS and the 65536 blocks of a command are limits besides. Default 1 MiB: Linux
+	// targets report no MDTS, yet refuse more than 4 MiB and may fail to find memory for much less.
+	MaxIO int
+	// HeaderDigest and DataDigest protect PDU headers and data with CRC32C. A controller that does
+	// not grant what is asked for is an error, ErrDigestsRefused.
+	HeaderDigest, DataDigest bool
+	// KeepAlive is KATO: the controller ends the association when it hears nothing for so long, and
+	// so does this side when a Keep Alive is not answered. From 100 ms; some targets raise small
+	// values to 10 s. Negative: none. Default 5 s as Linux has it, so that a lost path is noticed
+	// as fast as operators are used to. Discovery uses none.
+	KeepAlive time.Duration
+	// DialTimeout bounds the TCP connection of each queue. Default 10 s.
+	DialTimeout time.Duration
+	// ICTimeout bounds the wait for ICResp on each queue. Default 10 s.
+	ICTimeout time.Duration
+	// ConnectTimeout bounds each Connect command and every other command of the initialisation.
+	// Default 30 s, because some targets hold Connect back while they are being reconfigured.
+	ConnectTimeout time.Duration
+	// CommandTimeout ends the association when a command takes longer. Default 30 s; negative: never.
+	CommandTimeout time.Duration
+	// RetryWrites lets a write be sent again when the controller has answered it with an error that
+	// may pass, such as Transient Transport Error. A write without an answer is never sent again.
+	RetryWrites bool
+	// DisableSQFlow asks the controller to do without SQ flow control (CATTR bit 2), which lets it
+	// leave out the response of most reads.
+	DisableSQFlow bool
+	// Driver is how the queues move bytes. Default: what suits the connection and the system.
+	Driver queue.Driver
+	// Spin is how long an I/O queue polls its socket before it sleeps. Default 50 µs; negative: not at all.
+	Spin time.Duration
+	// CPUs pins the I/O queues' threads, the first queue to CPUs[0] and so on, again from the start
+	// when there are more queues. Default: none is pinned.
+	CPUs []int
+	// Logger is told what a person may want to know. Default: nobody is.
+	Logger *slog.Logger
+}
+
+// Defaults of Options.
+const (
+	DefaultQueueSize      = 128
+	DefaultMaxIO          = 1 << 20
+	DefaultKeepAlive      = 5 * time.Second
+	DefaultDialTimeout    = 10 * time.Second
+	DefaultConnectTimeout = 30 * time.Second
+
+	defaultMaxIOQueues = 4
+	minKeepAlive       = 100 * time.Millisecond
+	maxIOQueues        = 65534
+)
+
+// resolve returns a copy of o with the defaults in place, or what is wrong with o.
+func (o *Options) resolve() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if r.NumIOQueues == 0 {
+		r.NumIOQueues = min(runtime.NumCPU(), defaultMaxIOQueues)
+	}
+	if r.QueueSize == 0 {
+		r.QueueSize = DefaultQueueSize
+	}
+	if r.MaxIO == 0 {
+		r.MaxIO = DefaultMaxIO
+	}
+	setDuration(&r.KeepAlive, DefaultKeepAlive)
+	setDuration(&r.DialTimeout, DefaultDialTimeout)
+	setDuration(&r.ICTimeout, queue.DefaultICTimeout)
+	setDuration(&r.ConnectTimeout, DefaultConnectTimeout)
+	setDuration(&r.CommandTimeout, queue.DefaultCommandTimeout)
+	if r.Logger == nil {
+		r.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case r.NumIOQueues < 1 || r.NumIOQueues > maxIOQueues:
+		return r, fmt.Errorf("nvmetcp: Options.NumIOQueues is %d, want 1 to %d", r.NumIOQueues, maxIOQueues)
+	case r.QueueSize < 2 || r.QueueSize > queue.MaxDepth+1:
+		return r, fmt.Errorf("nvmetcp: Options.QueueSize is %d, want 2 to %d", r.QueueSize, queue.MaxDepth+1)
+	case r.MaxIO < 512 || r.MaxIO > math.MaxInt32:
+		return r, fmt.Errorf("nvmetcp: Options.MaxIO is %d, want 512 to %d bytes", r.MaxIO, math.MaxInt32)
+	case r.KeepAlive > 0 && r.KeepAlive < minKeepAlive:
+		return r, fmt.Errorf("nvmetcp: Options.KeepAlive is %v, want at least %v, or less than 0 for none", r.KeepAlive, minKeepAlive)
+	case r.KeepAlive > math.MaxUint32*time.Millisecond:
+		return r, fmt.Errorf("nvmetcp: Options.KeepAlive is %v, which is more than KATO can say", r.KeepAlive)
+	case r.DialTimeout < 0 || r.ICTimeout < 0 || r.ConnectTimeout < 0:
+		return r, errors.New("nvmetcp: Options.DialTimeout, ICTimeout and ConnectTimeout must not be negative")
+	}
+	return r, nil
+}
+
+func setDuration(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+}
