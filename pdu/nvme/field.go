@@ -86,7 +86,7 @@ func (f fields) ascii(off, n int, v *string) {
 	}
 }
 
-// cstring moves a string that ends at the first NUL of n bytes, or at the last.
+// cstring moves a string that ends at its first NUL, or after n bytes.
 func (f fields) cstring(off, n int, v *string) {
 	w := f.b[off : off+n]
 	if f.decode {

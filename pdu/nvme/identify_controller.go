@@ -99,7 +99,6 @@ type IdentifyController struct {
 func (c *IdentifyController) Append(b []byte) []byte {
 	b, f := grow(b, IdentifyLen)
 	c.fields(f)
-	f.b[768+255] = 0 // a SUBNQN always ends with NUL
 	return b
 }
 
@@ -190,7 +189,7 @@ func (c *IdentifyController) fields(f fields) {
 	f.u32(540, &c.MNAN)
 	f.u128(544, &c.MAXDNA)
 	f.u32(560, &c.MAXCNA)
-	f.cstring(768, 256, &c.SUBNQN)
+	f.cstring(768, 255, &c.SUBNQN) // the 256th byte is a NUL
 	f.u32(1792, &c.IOCCSZ)
 	f.u32(1796, &c.IORCSZ)
 	f.u16(1800, &c.ICDOFF)

@@ -1,0 +1,94 @@
+package nvme
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A vector is a whole PDU of the project's test vectors. [Nx00] stands for N
+// zero bytes, [PAT(n,o)] for n bytes of which byte i is i+o.
+type vector struct{ name, sha256, hex string }
+
+// bytes returns the PDU, after comparing it with its checksum.
+func (v vector) bytes(t testing.TB) []byte {
+	t.Helper()
+	var b []byte
+	for text := strings.Join(strings.Fields(v.hex), ""); text != ""; {
+		run, rest, group := strings.Cut(text, "[")
+		x, err := hex.DecodeString(run)
+		require.NoError(t, err, v.name)
+		b = append(b, x...)
+		text = rest
+		if group {
+			var n, o int
+			run, text, _ = strings.Cut(rest, "]")
+			if _, err := fmt.Sscanf(run, "PAT(%d,%d)", &n, &o); err == nil {
+				for i := range n {
+					b = append(b, byte(i+o))
+				}
+			} else {
+				_, err := fmt.Sscanf(run, "%dx00", &n)
+				require.NoError(t, err, v.name)
+				b = append(b, make([]byte, n)...)
+			}
+		}
+	}
+	sum := sha256.Sum256(b)
+	require.Equal(t, v.sha256, hex.EncodeToString(sum[:]), "%s: the vector is not copied right", v.name)
+	return b
+}
+
+var vecConnectAdmin = vector{"CapsuleCmd Connect admin", "4c40105ff6749ceb7d1b903844d5b6b3f61fa9fc21d11c87c0c5e0ab6db5b1d5", `
+0403484c500400007f40010001 [28x00] 04000000000001000000001f000000c0d401 [13x00] 178334f8123456789abcdef0123456789abcdef0ffff [238x00]
+6e716e2e323031362d30362e696f2e7370646b3a636e6f646531 [230x00]
+6e716e2e323031342d30382e6f72672e6e766d657870726573733a757569643a31323334353637382d396162632d646566302d313233342d3536373839616263
+64656630 [444x00] 14bac396`}
+
+var vecConnectResp = vector{"CapsuleResp Connect cntlid=1", "5867b99f39f9f03d5a0232de6eb2249a277d0387d0cd0c5b56475ec05167c080", "050118001c00000001000000000000000100000001000000fac876ef"}
+
+var vecPropertyGet = vector{"CapsuleCmd PropertyGet CAP", "37dd2a3f5e81aa1c3c6636f4e445b6073b335d69ac84c260a9623269f78e66d6", "040148004c0000007f40020004 [34x00] 5a01 [23x00] 76bf0d40"}
+
+var vecCAP = vector{"CapsuleResp CAP", "8ab0dc06fb648ba7416ab8c19106b3574ecbb7bc2d87f06d8a502cfb7c035f01", "050118001c0000007f00011e20000008020000000200000065dd5666"}
+
+var vecPropertySet = vector{"CapsuleCmd PropertySet CC=00460001", "c871c7451784d3528a0d28aa6b9dda9ddd9c25448b3a3dc8a2d77a6c579c7889", "040148004c0000007f4003 [36x00] 5a0000000014000000010046 [13x00] cab808c0"}
+
+var vecPropertySetResp = vector{"CapsuleResp PropSet", "7e90069d3a720532f16eb2c4d5cb188390e82e9cb0ff7258cb5b557c5a1eb713", "050118001c00000000000000000000000300000003000000cb1c6530"}
+
+var vecIdentify = vector{"CapsuleCmd Identify CNS1", "b0032cb1ebb460e2c1972365f64343eab9085093ea48f59df7e549ec858f38c1", "040148004c000000064004 [30x00] 1000000000005a01 [23x00] 0d416f7b"}
+
+var vecIdentifyData = vector{"C2HData Identify LAST|SUCCESS", "615179bf6c2e94734b0d02c80a21e93a511feda239557b219d7481bd408bd612", `
+070f181c2010000004000000000000000010000000000000c6eb5ee9361bf41a534e3031323334353637383920202020202020204d6f64656c20582020202020
+202020202020202020202020202020202020202020202020202020204657312e3020202006e4d25c0b0501000001020011010000220200000009000041 [14x00] 01 [16x00]
+1100220033 [125x00] 030300077f [57x00] 64 [21x00] 0a1f8000000020 [163x00] 66448000000400002c000100000100000000000007000000010010000004
+[226x00] 6e716e2e323031362d30362e696f2e7370646b3a636e6f646531 [998x00] 040100000100000000000001 [2292x00] 67c355a2`}
+
+var vecConnectIO = vector{"Connect IO q1", "c67c94456e225ec860b1a1d9b53736e88a2d3ee4333a153af6abef6823b0080a", `
+04004848480400007f40100001 [28x00] 04000000000001000001007f [19x00] 123456789abcdef0123456789abcdef001 [239x00]
+6e716e2e323031362d30362e696f2e7370646b3a636e6f646531 [230x00]
+6e716e2e323031342d30382e6f72672e6e766d657870726573733a757569643a31323334353637382d396162632d646566302d313233342d3536373839616263
+64656630 [444x00]`}
+
+var vecConnectIOResp = vector{"CapsuleResp", "f3ec5b768c8f9bb524534556e4029d36e54fb8dbb9da5fd9d1487c448665c426", "050018001800000001000000000000000100000010000000"}
+
+var vecWriteR2T = vector{"Write 8KiB via R2T", "47313e60a350607ea31e30d991fd189cf0a3f3a714cb5d1a360e17a54cf2c5fd", "04004800480000000140110001 [28x00] 2000000000005a00010000000000000f [15x00]"}
+
+var vecWriteR2TResp = vector{"CapsuleResp write", "a8e995525ca481e0a4e54942d1ccb0999f8445cabd8cb0f6e31213308c61ed64", "050018001800000000000000000000000200000011000000"}
+
+var vecWriteInCapsule = vector{"Write 512 in-capsule", "06a816deee487b360b553e33a42ee19f5469fadd224c57e00d9aca1bd373b2df", `
+04004848480200000140120001 [28x00] 020000000000010002 [22x00]
+[PAT(512,0)]`}
+
+var vecWriteInCapsuleResp = vector{"CapsuleResp write", "aac924bd2ac3f116aa4e7ac65650ad948819b05a5defa14cd90d8eb6c1949554", "050018001800000000000000000000000300000012000000"}
+
+var vecRead = vector{"Read 512", "73440b51752b9785a4b30e99d53199e26efad961148056a4bf833991f0e06666", "04004800480000000240130001 [28x00] 0200000000005a0002 [22x00]"}
+
+var vecReadResp = vector{"CapsuleResp read", "e3cfce954c5a8cc5419eddf53443fb3caa379621511468c197ce089d454a3662", "050018001800000000000000000000000400000013000000"}
+
+var vecTransient = vector{"CapsuleResp, Transient Transport Error, DNR clear, header digest", "107b6e200c3e012914316acfac4eb59b51c39d477e257053474e26b090ef8681", "050118001c000000000000000000000005000000210044003af4df5a"}
+
+var vecConnectInvalid = vector{"CapsuleResp, Connect Invalid Parameters (IPO 256, IATTR 1), DNR", "e0d1f84ad29d3daccee0531c6465a3e8510c57ad7a743a19609bdc9d8d91bf54", "05001800180000000001010000000000ffff000001000483"}
