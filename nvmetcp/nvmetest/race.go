@@ -1,0 +1,5 @@
+//go:build race
+
+package nvmetest
+
+const raceEnabled = true
