@@ -142,6 +142,14 @@ func (t *Target) Conns() []*Conn {
 	return t.connList()
 }
 
+// CloseConnections ends every connection that is open, as if the target had vanished. It goes on
+// taking new ones.
+func (t *Target) CloseConnections() {
+	for _, c := range t.Conns() {
+		c.Close()
+	}
+}
+
 func (t *Target) connList() []*Conn {
 	list := make([]*Conn, 0, len(t.conns))
 	for c := range t.conns {
