@@ -122,7 +122,9 @@ func (f *feed) cut(buf Buffer) *slot {
 	n := stop - f.pos
 	sl.read.Off, sl.read.Buf, sl.read.Err, sl.read.Latency = f.pos, buf.Bytes()[:n:n], nil, 0
 
-	s.lead -= min(end, stop) - max(it.start, f.pos)
+	bytes := min(end, stop) - max(it.start, f.pos)
+	s.lead -= bytes
+	s.waiting += bytes
 	if f.cur, f.pos = last, stop; end <= stop {
 		f.cur, f.pos = last+1, -1
 	}

@@ -15,9 +15,9 @@ type Loader struct {
 	// Pool holds the staging buffers. Reads are cut to its BufferSize and the source's MaxIO; how many are in flight is
 	// bounded by its number of buffers.
 	Pool *Pool
-	// Ahead bounds what Stream allocates on the device beyond the tensors that were delivered: it starts the next tensor
-	// only while less than Ahead bytes wait to be read, and less than Ahead bytes wait for the consumer. At least one
-	// tensor is always started. 0 means the size of the pool.
+	// Ahead bounds what Stream allocates on the device beyond the tensors that were delivered: it starts another one only
+	// while less than Ahead bytes wait to be read, and less than Ahead bytes behind the tensor that is due wait to be
+	// delivered. So a slow consumer finds at most twice Ahead and two tensors there. 0 means the size of the pool.
 	Ahead int64
 	// OnRead, if not nil, sees each completed read (its Latency, its Err), on the queues' threads and several at once. It
 	// must be quick and keep nothing of r.

@@ -61,25 +61,19 @@ func (s *ReaderSource) Feed(ctx context.Context, f Feed) error {
 				return
 			}
 			r, done := f.Next()
-			switch {
-			case done:
+			if r != nil {
+				s.read(r)
+				f.Complete(r)
+			}
+			if done {
 				return
-			case r == nil:
+			}
+			if r == nil {
 				mu.Lock()
 				for wakes == seen {
 					cond.Wait()
 				}
 				mu.Unlock()
-			default:
-				start := time.Now()
-				n, err := s.ReadAt(r.Buf, r.Off)
-				if n == len(r.Buf) {
-					err = nil
-				} else if err == nil || errors.Is(err, io.EOF) {
-					err = io.ErrUnexpectedEOF
-				}
-				r.Err, r.Latency = err, time.Since(start)
-				f.Complete(r)
 			}
 		}
 	}
@@ -88,6 +82,18 @@ func (s *ReaderSource) Feed(ctx context.Context, f Feed) error {
 	}
 	wg.Wait()
 	return failed
+}
+
+func (s *ReaderSource) read(r *Read) {
+	start := time.Now()
+	n, err := s.ReadAt(r.Buf, r.Off)
+	switch {
+	case n == len(r.Buf):
+		err = nil
+	case err == nil || errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	r.Err, r.Latency = err, time.Since(start)
 }
 
 func orDefault(v, def int) int {

@@ -147,11 +147,20 @@ func ReadHeader(ctx context.Context, r io.ReaderAt, size int64, trailing Trailin
 	return h, nil
 }
 
+// contextReader is what namespaces offer beyond io.ReaderAt.
+type contextReader interface {
+	ReadAtContext(ctx context.Context, p []byte, off int64) (int, error)
+}
+
 func readFull(ctx context.Context, r io.ReaderAt, p []byte, off int64) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if n, err := r.ReadAt(p, off); n < len(p) {
+	read := r.ReadAt
+	if c, ok := r.(contextReader); ok {
+		read = func(p []byte, off int64) (int, error) { return c.ReadAtContext(ctx, p, off) }
+	}
+	if n, err := read(p, off); n < len(p) {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

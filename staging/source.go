@@ -24,7 +24,7 @@ type Source interface {
 // Feed gives the queues of a source their next read. Next and Complete are called on the queues' own threads, several
 // at once: they are quick, do not block, and do not allocate in steady state.
 type Feed interface {
-	// Next returns the next read. nil and false: nothing now, wait for wake. done: never anything again.
+	// Next returns the next read. nil and false: nothing now, wait for wake. done: never anything again after this one.
 	Next() (r *Read, done bool)
 	// Complete says how r went (r.Err) and gives its buffer back to the feed. Exactly once per read.
 	Complete(r *Read)

@@ -36,8 +36,9 @@ type stream struct {
 	stopping bool  // nothing new is begun
 	drained  bool  // no feed runs any more
 	admitted int   // items that have been started
+	due      int   // the item that is delivered next
 	lead     int64 // bytes of admitted items that are not handed out yet
-	backlog  int64 // bytes of whole items that wait for the consumer
+	waiting  int64 // bytes handed out of items that are not delivered yet
 	copying  int   // slots that the device is reading
 	queue    ring  // completed slots for the copier; without a device, slots in order for the consumer
 
@@ -236,7 +237,8 @@ func (s *stream) tensor(i int) (*Tensor, error) {
 	}
 	t := &Tensor{PlanTensor: it.PlanTensor, Memory: it.mem}
 	it.mem = nil
-	s.backlog -= it.Bytes()
+	s.due = i + 1
+	s.waiting -= it.Bytes()
 	s.mu.Unlock()
 	s.allocator.Signal()
 	s.count(it.Bytes(), true)
@@ -247,7 +249,8 @@ func (s *stream) tensor(i int) (*Tensor, error) {
 func (s *stream) allocate() {
 	for i, it := range s.items {
 		s.mu.Lock()
-		for !s.stopping && (s.lead >= s.ahead || s.backlog >= s.ahead) {
+		// The tensor that is due does not count as waiting: however large, it must not keep the next one from starting.
+		for !s.stopping && (s.lead >= s.ahead || s.waiting-s.items[s.due].Bytes() >= s.ahead) {
 			s.allocator.Wait()
 		}
 		stopping := s.stopping
@@ -323,9 +326,7 @@ func (s *stream) copied(sl *slot, err error) {
 	if s.err == nil { // after a failed copy nothing counts
 		for k := range sl.count {
 			it, _, data := sl.part(k)
-			if it.missing -= int64(len(data)); it.missing == 0 {
-				s.backlog += it.Bytes()
-			}
+			it.missing -= int64(len(data))
 		}
 	}
 	s.mu.Unlock()
