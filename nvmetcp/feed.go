@@ -40,6 +40,9 @@ const cancelEvery = 20 * time.Millisecond
 // cases every read that was handed out has been completed, with an Err.
 func (n *Namespace) Feed(ctx context.Context, f Feed) error {
 	c, err := n.sub.path()
+	if err == nil && ctx.Err() != nil {
+		err = ended(ctx)
+	}
 	if err != nil {
 		return c.wrap("feed", 0, err)
 	}
