@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // debian gets packages through apt.
@@ -120,7 +121,7 @@ func (d *debian) retry(ctx context.Context, f func() error) error {
 
 // apt runs apt-get in dir, waiting for other runs of it to end.
 func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	args = append([]string{"-q", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Sandbox::User=root"}, args...)
+	args = append([]string{"-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30", "-o", "APT::Sandbox::User=root"}, args...)
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
@@ -138,6 +139,9 @@ func runOutput(cmd *exec.Cmd) ([]byte, error) {
 	var stdout bytes.Buffer
 	stderr := &tail{max: 4 << 10}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
+	// When the context ends, let dpkg leave its database in order.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr)
 	}

@@ -2,12 +2,16 @@ package nvmetvm
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"testing"
 	"time"
 )
+
+// prepareTimeout bounds the first Start of a test binary.
+const prepareTimeout = 5 * time.Minute
 
 // shared is the machine of this test binary.
 var shared struct {
@@ -61,6 +65,9 @@ func Start(t testing.TB) *VM {
 }
 
 func prepareAndBoot(ctx context.Context, c Config) (*VM, error) {
+	// Well below go test's own limit, whose end would hide the reason.
+	ctx, cancel := context.WithTimeoutCause(ctx, prepareTimeout, fmt.Errorf("not prepared and booted within %v", prepareTimeout))
+	defer cancel()
 	img, err := Prepare(ctx, c)
 	if err != nil {
 		return nil, err

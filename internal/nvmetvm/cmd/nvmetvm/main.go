@@ -19,9 +19,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	defer stop()
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -30,6 +29,11 @@ func main() {
 func run(ctx context.Context) (err error) {
 	cache := flag.String("cache", "", "folder for the kernel (default: $NVSTAGE_NVMETVM_CACHE, or the user's cache folder)")
 	flag.Parse()
+	defer func() {
+		if ctx.Err() != nil {
+			err = nil // the user stopped it, whatever that broke off
+		}
+	}()
 	img, err := nvmetvm.Prepare(ctx, nvmetvm.Config{CacheDir: *cache, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
