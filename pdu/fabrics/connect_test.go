@@ -76,7 +76,7 @@ func TestVectorConnect(t *testing.T) {
 }
 
 // F14: SQSIZE goes out as it is given, which is entries minus 1.
-func TestConnectBits(t *testing.T) {
+func TestF14ConnectBits(t *testing.T) {
 	for _, c := range []struct {
 		c                   Connect
 		cdw10, cdw11, cdw12 uint32
