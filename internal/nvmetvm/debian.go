@@ -125,17 +125,17 @@ func apt(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	return runOutput(cmd)
+	return runOutput(ctx, cmd)
 }
 
 // output runs a program with the given input and returns what it wrote.
 func output(ctx context.Context, stdin io.Reader, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = stdin
-	return runOutput(cmd)
+	return runOutput(ctx, cmd)
 }
 
-func runOutput(cmd *exec.Cmd) ([]byte, error) {
+func runOutput(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	var stdout bytes.Buffer
 	stderr := &tail{max: 4 << 10}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
@@ -143,6 +143,9 @@ func runOutput(cmd *exec.Cmd) ([]byte, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr)
 	}
 	return stdout.Bytes(), nil
