@@ -20,7 +20,7 @@ func TestF25Discovery(t *testing.T) {
 			referrals := 0
 			for _, e := range log.Entries {
 				switch e.SUBTYPE {
-				case fabrics.SubtypeNVM:
+				case fabrics.SUBTYPENVM:
 					nqns[e.SUBNQN]++
 					h, p := split(t, tg.addr[0])
 					if e.TRADDR == h && e.TRSVCID == p {
@@ -28,7 +28,7 @@ func TestF25Discovery(t *testing.T) {
 						require.NoError(t, err)
 						require.NoError(t, sub.Close())
 					}
-				case fabrics.SubtypeReferral:
+				case fabrics.SUBTYPEReferral:
 					referrals++
 					require.Equal(t, "127.0.9.9", e.TRADDR)
 					require.Equal(t, "8009", e.TRSVCID)
