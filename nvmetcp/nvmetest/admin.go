@@ -69,7 +69,6 @@ func (c *Conn) abort(cmd *command) nvme.Status {
 	q := c
 	if sqid != 0 {
 		if q = c.ctrl.queue(sqid); q == nil {
-			c.note("Abort of a command of queue %d, which is not connected", sqid)
 			return 0
 		}
 		q.mu.Lock()

@@ -72,3 +72,14 @@ func (b *batch) reset(pool *buffers) {
 	}
 	b.arena = b.arena[:0]
 }
+
+// consume takes n bytes that were written off rest.
+func (b *batch) consume(n int) {
+	for n > 0 {
+		k := min(n, len(b.rest[0]))
+		if b.rest[0] = b.rest[0][k:]; len(b.rest[0]) == 0 {
+			b.rest = b.rest[1:]
+		}
+		n -= k
+	}
+}

@@ -123,7 +123,7 @@ type profile struct {
 	exact      bool   // the SGL must be as long as the data
 	tbkas      bool   // any command feeds the keep alive timer
 	kas        uint16 // 100 ms
-	wholeCtrl  bool   // a controller dies with any of its queues
+	wholeCtrl  bool   // a controller dies with any of its queues, unless the host closed that
 }
 
 // maxTransfer is the most data that one command may have, in bytes, whatever MDTS says: what is

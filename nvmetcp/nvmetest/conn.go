@@ -23,12 +23,16 @@ type Conn struct {
 	rbuf     []byte
 	r, w     int   // what of rbuf is filled and not yet handled
 	received int64 // bytes
+	clean    bool  // the host closed the connection
 
 	// mu guards what follows. Order of locks: an admin queue's Conn, an I/O queue's Conn, controller,
 	// Target.
 	mu          sync.Mutex
 	wake        *sync.Cond // of the sending goroutine
-	kicked      bool
+	kicked      bool       // what is in cur shall be sent
+	writing     bool       // somebody writes to nc
+	left        *batch     // what kick began to write and the sending goroutine has to end
+	try         *tryPath   // nil where there is no write that does not block
 	closing     bool
 	cur, spare  *batch
 	out         pdu.Layout
@@ -90,6 +94,7 @@ func newConn(t *Target, p *port, nc net.Conn) *Conn {
 	c.qid.Store(-1)
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetNoDelay(true)
+		c.try = newTryPath(tcp)
 	}
 	return c
 }
@@ -118,53 +123,91 @@ func (c *Conn) serve() {
 	c.t.forget(c)
 }
 
-// kick sends what has been gathered.
+// kick sends what has been gathered: as much as the socket takes at once right here, because waking
+// the sending goroutine costs more than a small write, and the rest by that goroutine.
 func (c *Conn) kick() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.pump()
-	if !c.kicked && !c.cur.empty() {
-		c.kicked = true
+	if c.cur.empty() {
+		return
+	}
+	c.kicked = true
+	if c.writing || c.closing {
+		return // whoever writes now sees to it
+	}
+	if c.try != nil && c.wire.Load() == nil && c.cur.end == stayOpen {
+		b := c.take()
+		c.mu.Unlock()
+		done := c.try.write(b)
+		c.mu.Lock()
+		if done {
+			c.wrote(b)
+		} else {
+			c.left = b
+		}
+	}
+	if c.left != nil || !c.writing && c.kicked {
 		c.wake.Signal()
 	}
-	c.mu.Unlock()
 }
 
-// send is the sending goroutine: it writes batch after batch.
+// take is the begin of a write: it returns the batch to be written. c.mu is held.
+func (c *Conn) take() *batch {
+	b := c.cur
+	c.cur, c.spare = c.spare, nil
+	c.writing, c.kicked = true, false
+	for _, cid := range b.cids {
+		c.busy[cid/64] &^= 1 << (cid % 64)
+	}
+	c.outstanding -= len(b.cids)
+	b.seal()
+	b.rest = b.vec
+	return b
+}
+
+// wrote is the end of a write. c.mu is held.
+func (c *Conn) wrote(b *batch) {
+	b.reset(&c.t.pool)
+	c.spare = b
+	c.writing = false
+}
+
+// send is the sending goroutine. It writes what kick could not.
 func (c *Conn) send() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for {
-		for !c.kicked && !c.closing {
+		for c.left == nil && (c.writing || !c.kicked) && !c.closing {
 			c.wake.Wait()
 		}
-		if c.cur.empty() {
+		b := c.left
+		c.left = nil
+		switch {
+		case b != nil:
+		case c.writing || c.cur.empty(): // and closing, or there was nothing to send
 			if c.closing {
-				c.mu.Unlock()
 				return
 			}
 			c.kicked = false
 			continue
+		default:
+			b = c.take()
 		}
-		b := c.cur
-		c.cur, c.spare, c.kicked = c.spare, nil, false
-		for _, cid := range b.cids {
-			c.busy[cid/64] &^= 1 << (cid % 64)
-		}
-		c.outstanding -= len(b.cids)
 		c.mu.Unlock()
-
 		err := c.write(b)
-		end := b.end
 		c.mu.Lock()
-		b.reset(&c.t.pool)
-		c.spare = b
+		end := b.end
 		if err == nil && end == stayOpen {
+			c.wrote(b)
 			continue
 		}
 		if errors.Is(err, errStall) {
 			end = sendNoMore
 		}
-		// Nothing more is sent, but commands go on into cur until the receiver sees the end too.
-		c.mu.Unlock()
+		// c.writing stays true: nothing more is sent. Commands go on into cur until the receiver sees
+		// the end too.
+		b.reset(&c.t.pool)
 		switch end {
 		case stayOpen, closeFIN:
 			_ = c.nc.Close()
@@ -177,22 +220,20 @@ func (c *Conn) send() {
 	}
 }
 
-// write sends a whole batch.
+// write sends what is left of a batch.
 func (c *Conn) write(b *batch) error {
-	b.seal()
 	if w := c.wire.Load(); w != nil {
-		return w.write(c, b.vec)
+		return w.write(c, b.rest)
 	}
 	if raceEnabled {
 		// The race detector does not know that a vectored write comes before the host's read.
-		for _, p := range b.vec {
+		for _, p := range b.rest {
 			if _, err := c.nc.Write(p); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	b.rest = b.vec
 	_, err := b.rest.WriteTo(c.nc)
 	return err
 }
@@ -208,6 +249,6 @@ func (c *Conn) leave() {
 	ctrl, qid := c.ctrl, c.QID()
 	c.mu.Unlock()
 	if ctrl != nil {
-		ctrl.lost(c, qid)
+		ctrl.lost(c, qid, c.clean)
 	}
 }

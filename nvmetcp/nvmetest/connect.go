@@ -141,10 +141,12 @@ func (c *Conn) connectAdmin(cmd *command, req *fabrics.Connect, who *fabrics.Con
 }
 
 func (c *Conn) connectIO(cmd *command, req *fabrics.Connect, who *fabrics.ConnectData, sub *subsystem) nvme.Status {
-	ctrl := sub.controller(who.CNTLID)
+	ctrl, known := sub.controller(who.CNTLID)
 	switch {
 	case ctrl == nil:
-		c.note("Connect of I/O queue %d to CNTLID %#x, which is not there", req.QID, who.CNTLID)
+		if !known { // else it may just have ended
+			c.note("Connect of I/O queue %d to CNTLID %#x, which no Connect returned", req.QID, who.CNTLID)
+		}
 		return c.connectInvalid(cmd, fabrics.IPOCNTLID, true)
 	case who.HostNQN != ctrl.hostNQN:
 		c.note("Connect of I/O queue %d with another HOSTNQN than the admin queue's", req.QID)

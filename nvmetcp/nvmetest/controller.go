@@ -103,14 +103,15 @@ func (ctrl *controller) fail() {
 	ctrl.destroy()
 }
 
-// lost takes a queue whose connection ended out of the controller.
-func (ctrl *controller) lost(c *Conn, qid int) {
+// lost takes a queue whose connection ended out of the controller. clean means that the host closed
+// it.
+func (ctrl *controller) lost(c *Conn, qid int, clean bool) {
 	ctrl.mu.Lock()
 	if ctrl.queues[uint16(qid)] == c {
 		delete(ctrl.queues, uint16(qid))
 	}
 	ctrl.mu.Unlock()
-	if qid == 0 || ctrl.t.profile.wholeCtrl {
+	if qid == 0 || ctrl.t.profile.wholeCtrl && !clean {
 		ctrl.destroy()
 	}
 }
@@ -119,7 +120,6 @@ func (ctrl *controller) lost(c *Conn, qid int) {
 func (ctrl *controller) destroy() {
 	ctrl.mu.Lock()
 	ctrl.gone = true
-	ctrl.isReady.Store(false)
 	if ctrl.timer != nil {
 		ctrl.timer.Stop()
 	}

@@ -119,7 +119,9 @@ func (ctrl *controller) configure(cc fabrics.CC) (dropped []*Conn) {
 	case !cc.EN() && old.EN():
 		ctrl.csts = 0
 		ctrl.isReady.Store(false)
-		dropped = ctrl.queueList(1)
+		if mode != ModeNVMET { // whose I/O queues stay, but answer Command Sequence Error
+			dropped = ctrl.queueList(1)
+		}
 	}
 	if cc.SHN() != fabrics.SHNNone && old.SHN() == fabrics.SHNNone {
 		switch mode {

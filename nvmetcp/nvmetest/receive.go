@@ -2,6 +2,7 @@ package nvmetest
 
 import (
 	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -30,6 +31,7 @@ func (c *Conn) receive() {
 			}
 			continue
 		}
+		c.clean = errors.Is(err, io.EOF)
 		var perr *pdu.Error
 		if errors.As(err, &perr) {
 			c.fatal(perr)

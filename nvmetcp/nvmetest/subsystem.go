@@ -26,7 +26,8 @@ type subsystem struct {
 
 	mu          sync.Mutex
 	controllers map[uint16]*controller
-	nextID      uint16 // CNTLID, for SPDK, which does not use one again soon
+	nextID      uint16               // CNTLID, for SPDK, which does not use one again soon
+	issued      [1 << 16 / 64]uint64 // CNTLIDs that were given out
 	groups      map[uint32]*anaGroup
 	anaChanges  uint64
 }
@@ -179,6 +180,7 @@ func (s *subsystem) newController() *controller {
 			ctrl := &controller{t: s.t, sub: s, cntlid: id, queues: map[uint16]*Conn{}}
 			s.controllers[id] = ctrl
 			s.nextID = id + 1
+			s.issued[id/64] |= 1 << (id % 64)
 			return ctrl
 		}
 		id++
@@ -186,10 +188,11 @@ func (s *subsystem) newController() *controller {
 	return nil
 }
 
-func (s *subsystem) controller(id uint16) *controller {
+// controller returns a controller, nil when there is none; known means that there was one.
+func (s *subsystem) controller(id uint16) (ctrl *controller, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.controllers[id]
+	return s.controllers[id], s.issued[id/64]&(1<<(id%64)) != 0
 }
 
 func (s *subsystem) controllerList() []*controller {

@@ -109,6 +109,13 @@ func (c *Conn) dataBegin(d *pdu.Data, hdr []byte) (i int, dst []byte, scrap *buf
 		// nvmet checks DDGST against the buffer of the whole command.
 		return bad(pdu.FESUnsupported, 0, "several H2CData for one R2T with a data digest, which this target cannot check")
 	}
+	if cmd.tags > 1 {
+		for k := range c.transfers {
+			if o := &c.transfers[k]; o.cmd == cmd && o.end <= tr.next && !o.trap && !tr.trap {
+				c.note("H2CData for the R2T from offset %d before that up to offset %d was answered", tr.next, o.end)
+			}
+		}
+	}
 	if tr.trap {
 		c.note("H2CData in answer to an R2T that was wrong")
 	}
