@@ -62,8 +62,8 @@ const (
 )
 
 // connect makes an association with a new controller, once.
-func connect(ctx context.Context, id identity, t Target, o *Options) (c *controller, err error) {
-	c = newController(id, t, o, o.KeepAlive)
+func connect(ctx context.Context, id identity, t Target, o *Options) (_ *controller, err error) {
+	c := newController(id, t, o, o.KeepAlive)
 	defer func() {
 		if err != nil {
 			c.abandon()
