@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nvstage/nvstage/nvmetcp"
+	"github.com/nvstage/nvstage/queue"
+	"github.com/spf13/pflag"
+)
+
+// connectFlags are the flags that say what to connect to, and how. Their names are those of nvme connect.
+type connectFlags struct {
+	transport  transport
+	traddr     string
+	trsvcid    string
+	nqn        string
+	hostnqn    string
+	hostid     string
+	hostTraddr string
+	hostIface  string
+	ioQueues   int
+	queueSize  int
+	headDigest bool
+	dataDigest bool
+	keepAlive  uint32 // seconds
+	driver     driver
+	timeout    seconds
+}
+
+const defaultTimeout = seconds(30 * time.Second)
+
+// add adds the flags. what is what the default address is of.
+func (c *connectFlags) add(fs *pflag.FlagSet, port string) {
+	c.timeout = defaultTimeout
+	fs.VarP(&c.transport, "transport", "t", "transport: only tcp")
+	fs.StringVarP(&c.traddr, "traddr", "a", "", "address of the target: an IP address or a name")
+	fs.StringVarP(&c.trsvcid, "trsvcid", "s", "", "port of the target (default "+port+")")
+	fs.StringVarP(&c.nqn, "nqn", "n", "", "NQN of the subsystem")
+	fs.StringVarP(&c.hostnqn, "hostnqn", "q", "", "NQN of this host (default /etc/nvme/hostnqn, or one made once and kept)")
+	fs.StringVarP(&c.hostid, "hostid", "I", "", "ID of this host, a UUID (default the one that goes with the NQN)")
+	fs.StringVarP(&c.hostTraddr, "host-traddr", "w", "", "IP address to connect from")
+	fs.StringVarP(&c.hostIface, "host-iface", "f", "", "network interface to connect through")
+	fs.BoolVarP(&c.headDigest, "hdr-digest", "g", false, "protect PDU headers with CRC32C")
+	fs.BoolVarP(&c.dataDigest, "data-digest", "G", false, "protect data with CRC32C")
+	fs.Var(&c.driver, "driver", "how bytes move: auto, io_uring, epoll or net.Conn")
+	fs.Var(&c.timeout, "timeout", "longest wait for the target: for the connection as a whole, then for each command")
+}
+
+// addIO adds the flags that only matter where there are I/O queues.
+func (c *connectFlags) addIO(fs *pflag.FlagSet) {
+	fs.IntVarP(&c.ioQueues, "nr-io-queues", "i", 0, "I/O queues, each a connection and a thread (default the number of CPUs, at most 4)")
+	fs.IntVarP(&c.queueSize, "queue-size", "Q", 0, fmt.Sprintf("entries of an I/O queue (default %d)", nvmetcp.DefaultQueueSize))
+	fs.Uint32VarP(&c.keepAlive, "keep-alive-tmo", "k", uint32(nvmetcp.DefaultKeepAlive/time.Second), "keep alive timeout in seconds, 0 for none")
+}
+
+// needTarget is the error of a command line that does not say where to connect to.
+func (c *connectFlags) needTarget() error {
+	switch {
+	case c.traddr == "":
+		return usagef("which target? Give its address with --traddr")
+	case c.nqn == "":
+		return usagef("which subsystem? Give its NQN with --nqn; shardload discover --traddr %s lists them", c.traddr)
+	}
+	return nil
+}
+
+// noTarget is the error of flags that say something about a target which --traddr does not name.
+func (c *connectFlags) noTarget() error {
+	for name, value := range map[string]string{
+		"trsvcid": c.trsvcid, "nqn": c.nqn, "host-traddr": c.hostTraddr, "host-iface": c.hostIface,
+	} {
+		if value != "" {
+			return usagef("--%s needs --traddr; without it the target is one in this process", name)
+		}
+	}
+	return nil
+}
+
+// host is who connects.
+func (c *connectFlags) host() (nvmetcp.Host, error) {
+	h := nvmetcp.Host{NQN: c.hostnqn}
+	if c.hostid != "" {
+		var err error
+		if h.ID, err = nvmetcp.ParseHostID(c.hostid); err != nil {
+			return h, usagef("--hostid %q: %v", c.hostid, err)
+		}
+	}
+	return h, nil
+}
+
+// target is where to connect to.
+func (c *connectFlags) target() nvmetcp.Target {
+	addr := c.traddr
+	if c.trsvcid != "" {
+		addr = net.JoinHostPort(strings.Trim(addr, "[]"), c.trsvcid)
+	}
+	return nvmetcp.Target{Addr: addr, NQN: c.nqn, HostTraddr: c.hostTraddr, HostIface: c.hostIface}
+}
+
+// options is how to connect.
+func (c *connectFlags) options() *nvmetcp.Options {
+	limit := time.Duration(c.timeout)
+	o := &nvmetcp.Options{
+		NumIOQueues: c.ioQueues, QueueSize: c.queueSize, HeaderDigest: c.headDigest, DataDigest: c.dataDigest,
+		KeepAlive: time.Duration(c.keepAlive) * time.Second, Driver: queue.Driver(c.driver),
+		DialTimeout: limit, ICTimeout: limit, ConnectTimeout: limit, CommandTimeout: limit,
+	}
+	if c.keepAlive == 0 {
+		o.KeepAlive = -1
+	}
+	return o
+}
+
+// transport is the flag --transport, which knows one value.
+type transport struct{}
+
+func (transport) String() string { return "tcp" }
+func (transport) Type() string   { return "NAME" }
+func (transport) Set(s string) error {
+	if s != "tcp" {
+		return errors.New("only tcp is supported")
+	}
+	return nil
+}
+
+// driver is the flag --driver.
+type driver queue.Driver
+
+func (d *driver) String() string {
+	if *d == driver(queue.DriverAuto) {
+		return "auto"
+	}
+	return string(*d)
+}
+func (d *driver) Type() string { return "NAME" }
+func (d *driver) Set(s string) error {
+	if s == "auto" {
+		*d = driver(queue.DriverAuto)
+		return nil
+	}
+	for _, known := range []queue.Driver{queue.DriverURing, queue.DriverEpoll, queue.DriverConn} {
+		if strings.EqualFold(s, string(known)) {
+			*d = driver(known)
+			return nil
+		}
+	}
+	return fmt.Errorf("want auto, %s, %s or %s", queue.DriverURing, queue.DriverEpoll, queue.DriverConn)
+}
+
+// nsidList is a flag value like 1,2,4-6.
+type nsidList []uint32
+
+// maxNSIDs is how many namespaces one load may have.
+const maxNSIDs = 4096
+
+func (l *nsidList) Type() string { return "LIST" }
+
+func (l *nsidList) String() string {
+	s := make([]string, len(*l))
+	for i, n := range *l {
+		s[i] = strconv.FormatUint(uint64(n), 10)
+	}
+	return strings.Join(s, ",")
+}
+
+func (l *nsidList) Set(s string) error {
+	var list nsidList
+	for part := range strings.SplitSeq(s, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := parseNSID(from)
+		last := first
+		if err == nil && isRange {
+			last, err = parseNSID(to)
+		}
+		if err != nil || last < first || last-first >= maxNSIDs {
+			return fmt.Errorf("%q is not a namespace, nor a range of them; want a list like 1,2,4-6", part)
+		}
+		for n := uint64(first); n <= uint64(last); n++ {
+			if slices.Contains(list, uint32(n)) {
+				return fmt.Errorf("namespace %d is in the list twice", n)
+			}
+			list = append(list, uint32(n))
+		}
+		if len(list) > maxNSIDs {
+			return fmt.Errorf("more than %d namespaces", maxNSIDs)
+		}
+	}
+	*l = list
+	return nil
+}
+
+func parseNSID(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err == nil && (n == 0 || n == 1<<32-1) {
+		err = strconv.ErrRange
+	}
+	return uint32(n), err
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/spf13/pflag"
+)
+
+func generateCommand(fs *pflag.FlagSet) runner {
+	size := defaultModel
+	fs.Var(&size, "size", "size of the model")
+	return func(ctx context.Context, con console, args []string) error {
+		if len(args) != 1 {
+			return usagef("generate writes to one directory, not %d", len(args))
+		}
+		m, err := newModel(int64(size))
+		if err != nil {
+			return err
+		}
+		for _, s := range m.shards {
+			name := filepath.Join(args[0], s.name)
+			if err := s.save(ctx, con, name); err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(con.out, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// save writes the shard to a new file.
+func (s *modelShard) save(ctx context.Context, con console, name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	stop := watch(con, "writing "+s.name, "written", s.header.Size, done.Load)
+	err = s.copyTo(ctx, f, &done)
+	stop()
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		_ = os.Remove(name)
+	}
+	return err
+}
+
+func (s *modelShard) copyTo(ctx context.Context, w io.Writer, done *atomic.Int64) error {
+	buf := make([]byte, 1<<20)
+	for off := int64(0); off < s.header.Size; off += int64(len(buf)) {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		b := buf[:min(int64(len(buf)), s.header.Size-off)]
+		if _, err := s.ReadAt(b, off); err != nil {
+			return err
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		done.Add(int64(len(b)))
+	}
+	return nil
+}

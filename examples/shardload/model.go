@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync"
+
+	"github.com/nvstage/nvstage/staging"
+)
+
+const (
+	modelShards = 4
+	minModel    = 1 << 20
+	maxModel    = 1 << 42
+	// modelBlock is what shards are padded to on a namespace, in bytes.
+	modelBlock = 4096
+)
+
+// model is a made-up model: tensors named, shaped and spread over shards as those of a Llama are. Their
+// bytes are computed from where they are whenever they are read, so a model takes no memory and may be of any size.
+type model struct {
+	shards []*modelShard
+}
+
+// newModel makes a model of about size bytes: as wide as it can be with eight layers or more in three
+// quarters of the bytes, and with a vocabulary that takes the rest.
+func newModel(size int64) (*model, error) {
+	if size < minModel || size > maxModel {
+		return nil, usagef("--size %d: want 1M to 4T", size)
+	}
+	width := int64(64)
+	for 8*layerBytes(2*width) <= size/4*3 {
+		width *= 2
+	}
+	layers := size / 4 * 3 / layerBytes(width)
+	vocab := (size - layers*layerBytes(width)) / (4 * width)
+
+	tensors := []staging.TensorInfo{bf16("model.embed_tokens.weight", vocab, width)}
+	for i := range layers {
+		tensors = append(tensors, layerTensors(i, width)...)
+	}
+	tensors = append(tensors, bf16("model.norm.weight", width), bf16("lm_head.weight", vocab, width))
+	return split(tensors)
+}
+
+// layerTensors is one layer, in the order of names, which is that of real shards: the attention has a
+// key and value head for each four of the query's, the MLP is 2.75 times as wide as the model.
+func layerTensors(i, width int64) []staging.TensorInfo {
+	p := fmt.Sprintf("model.layers.%d.", i)
+	kv, inner := width/4, width/4*11
+	return []staging.TensorInfo{
+		bf16(p+"input_layernorm.weight", width),
+		bf16(p+"mlp.down_proj.weight", width, inner),
+		bf16(p+"mlp.gate_proj.weight", inner, width),
+		bf16(p+"mlp.up_proj.weight", inner, width),
+		bf16(p+"post_attention_layernorm.weight", width),
+		bf16(p+"self_attn.k_proj.weight", kv, width),
+		bf16(p+"self_attn.o_proj.weight", width, width),
+		bf16(p+"self_attn.q_proj.weight", width, width),
+		bf16(p+"self_attn.v_proj.weight", kv, width),
+	}
+}
+
+func layerBytes(width int64) int64 { return totalBytes(layerTensors(0, width)) }
+
+func bf16(name string, shape ...int64) staging.TensorInfo {
+	return staging.TensorInfo{Name: name, DType: staging.BF16, Shape: shape}
+}
+
+// totalBytes is the size of tensors that have not been laid out yet.
+func totalBytes(tensors []staging.TensorInfo) int64 {
+	var sum int64
+	for _, t := range tensors {
+		n := int64(2)
+		for _, d := range t.Shape {
+			n *= d
+		}
+		sum += n
+	}
+	return sum
+}
+
+// split puts tensors into shards of about the same size, in order.
+func split(tensors []staging.TensorInfo) (*model, error) {
+	m := &model{}
+	left, total := tensors, totalBytes(tensors)
+	done := int64(0)
+	for i := range int64(modelShards) {
+		n := 0
+		for n < len(left) && (i == modelShards-1 || done < total*(i+1)/modelShards) {
+			done += totalBytes(left[n : n+1])
+			n++
+		}
+		s, err := newModelShard(int(i), left[:n])
+		if err != nil {
+			return nil, err
+		}
+		m.shards = append(m.shards, s)
+		left = left[n:]
+	}
+	return m, nil
+}
+
+// checksums returns the CRC-32C of each tensor as it is made, in hex: computed here and now.
+func (m *model) checksums() map[string]string {
+	parts := make([]map[string]string, len(m.shards))
+	var wg sync.WaitGroup
+	for i, s := range m.shards {
+		wg.Go(func() { parts[i] = s.checksums() })
+	}
+	wg.Wait()
+	all := map[string]string{}
+	for _, part := range parts {
+		for name, sum := range part {
+			all[name] = sum
+		}
+	}
+	return all
+}
+
+// modelShard is a shard of a model as a file: an io.ReaderAt.
+type modelShard struct {
+	name   string
+	header *staging.Header
+	text   []byte // the encoded header
+	seed   uint64
+}
+
+func newModelShard(i int, tensors []staging.TensorInfo) (*modelShard, error) {
+	h, err := staging.NewHeader(tensors, map[string]string{"format": "pt"})
+	if err != nil {
+		return nil, err
+	}
+	text, err := h.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	return &modelShard{
+		name: fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, modelShards), header: h, text: text,
+		seed: uint64(i+1) << 56,
+	}, nil
+}
+
+// padded is the size of the shard on a namespace.
+func (s *modelShard) padded() int64 {
+	return (s.header.Size + modelBlock - 1) / modelBlock * modelBlock
+}
+
+// ReadAt reads the shard, and zeros behind it.
+func (s *modelShard) ReadAt(p []byte, off int64) (int, error) {
+	if off >= s.padded() {
+		return 0, io.EOF
+	}
+	all := p[:min(int64(len(p)), s.padded()-off)]
+	b := all
+	if off < int64(len(s.text)) {
+		n := copy(b, s.text[off:])
+		b, off = b[n:], off+int64(n)
+	}
+	data := b[:max(0, min(int64(len(b)), s.header.Size-off))]
+	s.fill(data, off)
+	clear(b[len(data):])
+	if len(all) < len(p) {
+		return len(all), io.EOF
+	}
+	return len(all), nil
+}
+
+// fill computes the data at off in the shard: a SplitMix64 sequence with the exponents cut down to
+// weights of up to a hundredth or so, without infinities and NaNs.
+func (s *modelShard) fill(b []byte, off int64) {
+	var word [8]byte
+	if skip := int(off % 8); skip > 0 && len(b) > 0 {
+		binary.LittleEndian.PutUint64(word[:], s.word(off/8))
+		n := copy(b, word[skip:])
+		b, off = b[n:], off+int64(n)
+	}
+	at := off / 8
+	for ; len(b) >= 8; b, at = b[8:], at+1 {
+		binary.LittleEndian.PutUint64(b, s.word(at))
+	}
+	if len(b) > 0 {
+		binary.LittleEndian.PutUint64(word[:], s.word(at))
+		copy(b, word[:])
+	}
+}
+
+// word is the i-th 64-bit word of the shard's data.
+func (s *modelShard) word(i int64) uint64 {
+	z := s.seed + uint64(i)*0x9E3779B97F4A7C15
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	z ^= z >> 31
+	return z&0x83FF_83FF_83FF_83FF | 0x3800_3800_3800_3800
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (s *modelShard) checksums() map[string]string {
+	sums := make(map[string]string, len(s.header.Tensors))
+	buf := make([]byte, 256<<10)
+	for i := range s.header.Tensors {
+		t := &s.header.Tensors[i]
+		h := crc32.New(castagnoli)
+		for off := t.Begin; off < t.End; off += int64(len(buf)) {
+			b := buf[:min(int64(len(buf)), t.End-off)]
+			s.fill(b, s.header.DataOffset+off)
+			h.Write(b)
+		}
+		sums[t.Name] = hex.EncodeToString(h.Sum(nil))
+	}
+	return sums
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/nvstage/nvstage/staging"
+)
+
+// report is what a load, a verify or a put has to say. Its JSON is what --json prints; README.md
+// explains the fields. Times are in seconds unless the name says otherwise.
+type report struct {
+	Command    string         `json:"command"`
+	Target     targetReport   `json:"target"`
+	Shards     []shardReport  `json:"shards"`
+	Tensors    int            `json:"tensors"`
+	Bytes      int64          `json:"bytes"`
+	Seconds    float64        `json:"seconds"`
+	GiBPerSec  float64        `json:"gib_per_second"`
+	CPU        cpuReport      `json:"cpu"`
+	LatencyUS  latencyReport  `json:"latency_us"`
+	Milestones *milestones    `json:"milestones,omitempty"`
+	Queues     []queueReport  `json:"queues"`
+	Notes      []string       `json:"notes"`
+	Retries    uint64         `json:"retries"`
+	Pool       poolReport     `json:"pool"`
+	Checksums  *checkedReport `json:"checksums,omitempty"`
+}
+
+type targetReport struct {
+	Address  string `json:"address"`
+	NQN      string `json:"nqn"`
+	HostNQN  string `json:"host_nqn"`
+	Model    string `json:"model"`
+	Embedded bool   `json:"embedded"`
+}
+
+type shardReport struct {
+	NSID    uint32 `json:"nsid"`
+	Bytes   int64  `json:"bytes"`
+	Tensors int    `json:"tensors"`
+	File    string `json:"file,omitempty"`
+}
+
+type cpuReport struct {
+	Seconds        float64 `json:"seconds"`
+	SecondsPerGiB  float64 `json:"seconds_per_gib"`
+	IncludesTarget bool    `json:"includes_target"`
+	IncludesHash   string  `json:"includes_hash,omitempty"`
+}
+
+type latencyReport struct {
+	IOs  int64   `json:"ios"`
+	P50  float64 `json:"p50"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// milestones are the seconds from the start of the connection to something.
+type milestones struct {
+	Opened      float64 `json:"opened"` // connected, and the shards' headers read: where the load begins
+	FirstTensor float64 `json:"first_tensor"`
+	Tensor      string  `json:"first_tensor_name"`
+	FirstLayer  float64 `json:"first_layer,omitempty"`
+	Layer       string  `json:"first_layer_name,omitempty"`
+	Total       float64 `json:"total"`
+}
+
+type queueReport struct {
+	QID          uint16   `json:"qid"`
+	Driver       string   `json:"driver"`
+	Depth        int      `json:"depth"`
+	HeaderDigest bool     `json:"header_digest"`
+	DataDigest   bool     `json:"data_digest"`
+	Notes        []string `json:"notes"`
+}
+
+type poolReport struct {
+	Bytes         int64  `json:"bytes"`
+	BufferBytes   int    `json:"buffer_bytes"`
+	HugePages     bool   `json:"hugepages"`
+	HugePagesNote string `json:"hugepages_note,omitempty"`
+	LockedBytes   int64  `json:"locked_bytes"`
+	LockNote      string `json:"lock_note,omitempty"`
+}
+
+// checkedReport is how a comparison of checksums went.
+type checkedReport struct {
+	Algorithm string   `json:"algorithm"`
+	Against   string   `json:"against"`
+	Compared  int      `json:"compared"`
+	Wrong     []string `json:"wrong"`
+}
+
+// fill takes over what the session and the pool know.
+func (r *report) fill(s *session, pool *staging.Pool) {
+	c := s.sub.Controller()
+	r.Target = targetReport{
+		Address: c.Addr, NQN: c.NQN, HostNQN: c.HostNQN, Model: c.Identify.MN, Embedded: s.embedded,
+	}
+	r.CPU.IncludesTarget = s.embedded
+	r.Notes = []string{}
+	for _, q := range c.Queues {
+		r.Queues = append(r.Queues, queueReport{
+			QID: q.QID, Driver: string(q.Driver), Depth: q.Depth,
+			HeaderDigest: q.Digests.Header, DataDigest: q.Digests.Data, Notes: slices.Concat([]string{}, q.Notes),
+		})
+	}
+	if s.asked > len(c.Queues) {
+		r.Notes = append(r.Notes, fmt.Sprintf("the controller granted %d of the %d I/O queues asked for", len(c.Queues), s.asked))
+	}
+	p := pool.Info()
+	r.Pool = poolReport{
+		Bytes: p.Bytes, BufferBytes: p.BufferSize, HugePages: p.HugePages, HugePagesNote: p.HugePagesNote,
+		LockedBytes: p.LockedBytes, LockNote: p.LockNote,
+	}
+	r.Retries = s.sub.Stats().Retries
+}
+
+// rate takes over how long r.Bytes took, and what CPU time.
+func (r *report) rate(wall, cpu time.Duration) {
+	r.Seconds, r.CPU.Seconds = wall.Seconds(), cpu.Seconds()
+	if r.Bytes > 0 && wall > 0 {
+		r.GiBPerSec = gib(r.Bytes) / r.Seconds
+		r.CPU.SecondsPerGiB = r.CPU.Seconds / gib(r.Bytes)
+	}
+}
+
+// print writes the report to where it belongs.
+func (r *report) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, r)
+	}
+	return r.text(w)
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// text writes the report for people.
+func (r *report) text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(head, format string, args ...any) { fmt.Fprintf(t, head+"\t"+format+"\n", args...) }
+	where := "at"
+	if r.Target.Embedded {
+		where = "embedded in this process at"
+	}
+	line("target", "%s %s %s (%s)", nameText(r.Target.NQN), where, r.Target.Address, nameText(strings.TrimSpace(r.Target.Model)))
+	did := "loaded"
+	if r.Command == "put" {
+		did = "written"
+	}
+	line(did, "%s in %s: %.2f GiB/s; %d tensors, %s", bytesText(r.Bytes), secondsText(r.Seconds), r.GiBPerSec, r.Tensors, r.shards())
+	line("cpu", "%.2f s per GiB (%s%s)", r.CPU.SecondsPerGiB, secondsText(r.CPU.Seconds), r.CPU.includes())
+	l := r.LatencyUS
+	line("latency", "p50 %s, p95 %s, p99 %s, p99.9 %s, of %d commands", microsText(l.P50), microsText(l.P95), microsText(l.P99), microsText(l.P999), l.IOs)
+	if m := r.Milestones; m != nil {
+		layer := "no layers"
+		if m.Layer != "" {
+			layer = "first layer " + secondsText(m.FirstLayer) + " (" + nameText(m.Layer) + ")"
+		}
+		line("time to", "connect and open %s, first tensor %s (%s), %s, all %s", secondsText(m.Opened), secondsText(m.FirstTensor), nameText(m.Tensor), layer, secondsText(m.Total))
+	}
+	for _, e := range r.engine() {
+		line("engine", "%s", e)
+	}
+	line("pool", "%s", r.Pool)
+	for _, n := range r.Notes {
+		line("note", "%s", n)
+	}
+	if r.Retries > 0 {
+		line("note", "%d commands were sent again", r.Retries)
+	}
+	if c := r.Checksums; c != nil {
+		line("checksums", "%s of %d tensors compared with %s: %s", c.Algorithm, c.Compared, c.Against, c.verdict())
+		for _, wrong := range c.Wrong[:min(len(c.Wrong), maxWrongShown)] {
+			line("", "%s", wrong)
+		}
+		if n := len(c.Wrong) - maxWrongShown; n > 0 {
+			line("", "and %d more (--json has all)", n)
+		}
+	} else if r.Command != "put" {
+		line("checksums", "not compared: nothing to compare with; shardload verify does it")
+	}
+	return t.Flush()
+}
+
+// maxWrongShown is how many wrong tensors the text report lists.
+const maxWrongShown = 20
+
+func (r *report) shards() string {
+	s := make([]string, len(r.Shards))
+	for i, shard := range r.Shards {
+		s[i] = fmt.Sprint(shard.NSID)
+	}
+	if len(s) == 1 {
+		return "namespace " + s[0]
+	}
+	return fmt.Sprintf("%d shards on namespaces %s", len(s), strings.Join(s, ","))
+}
+
+func (c *cpuReport) includes() string {
+	var s []string
+	if c.IncludesTarget {
+		s = append(s, "the embedded target")
+	}
+	if c.IncludesHash != "" {
+		s = append(s, c.IncludesHash+" of every byte")
+	}
+	if len(s) == 0 {
+		return fmt.Sprintf(" on %d CPUs", runtime.NumCPU())
+	}
+	return fmt.Sprintf(" on %d CPUs, with that of %s", runtime.NumCPU(), strings.Join(s, " and "))
+}
+
+// engine describes the queues: a line for those that are alike.
+func (r *report) engine() []string {
+	var texts []string
+	count := map[string]int{}
+	for _, q := range r.Queues {
+		d := "none"
+		switch {
+		case q.HeaderDigest && q.DataDigest:
+			d = "header and data"
+		case q.HeaderDigest:
+			d = "header"
+		case q.DataDigest:
+			d = "data"
+		}
+		s := fmt.Sprintf("%s, %d commands deep, digests: %s", q.Driver, q.Depth, d)
+		for _, n := range q.Notes {
+			s += "; " + n
+		}
+		if count[s]++; count[s] == 1 {
+			texts = append(texts, s)
+		}
+	}
+	for i, s := range texts {
+		queues := "queues"
+		if count[s] == 1 {
+			queues = "queue"
+		}
+		texts[i] = fmt.Sprintf("%d %s: %s", count[s], queues, s)
+	}
+	return texts
+}
+
+func (p poolReport) String() string {
+	s := fmt.Sprintf("%s in buffers of %s", bytesText(p.Bytes), bytesText(int64(p.BufferBytes)))
+	if p.HugePages {
+		s += ", in huge pages"
+	} else {
+		s += ", no huge pages (" + p.HugePagesNote + ")"
+	}
+	if p.LockedBytes == p.Bytes {
+		return s + ", locked"
+	}
+	return s + fmt.Sprintf(", %s locked (%s)", bytesText(p.LockedBytes), p.LockNote)
+}
+
+func (c *checkedReport) verdict() string {
+	if len(c.Wrong) == 0 {
+		return "all right"
+	}
+	return fmt.Sprintf("%d WRONG", len(c.Wrong))
+}
+
+func secondsText(s float64) string { return durationText(time.Duration(s * float64(time.Second))) }
+
+func microsText(us float64) string {
+	return durationText(time.Duration(us * float64(time.Microsecond)))
+}
+
+// latencies collects how long commands took. It may be used by several threads: commands are large, so
+// a lock costs less than a histogram for each thread would.
+type latencies struct {
+	mu sync.Mutex
+	h  *hdrhistogram.Histogram // nanoseconds
+}
+
+// Latencies outside of these count as these.
+const (
+	minLatency = time.Microsecond
+	maxLatency = time.Hour
+)
+
+func newLatencies() *latencies {
+	return &latencies{h: hdrhistogram.New(int64(minLatency), int64(maxLatency), 3)}
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	_ = l.h.RecordValue(int64(min(max(d, minLatency), maxLatency))) // fails out of range only
+	l.mu.Unlock()
+}
+
+func (l *latencies) report() latencyReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	us := func(percent float64) float64 { return float64(l.h.ValueAtPercentile(percent)) / 1e3 }
+	return latencyReport{IOs: l.h.TotalCount(), P50: us(50), P95: us(95), P99: us(99), P999: us(99.9), Max: float64(l.h.Max()) / 1e3}
+}
