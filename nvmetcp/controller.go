@@ -62,25 +62,26 @@ const (
 )
 
 // connect makes an association with a new controller, once.
-func connect(ctx context.Context, id identity, t Target, o *Options) (_ *controller, err error) {
+func connect(ctx context.Context, id identity, t Target, o *Options) (*controller, error) {
 	c := newController(id, t, o, o.KeepAlive)
-	defer func() {
-		if err != nil {
-			c.abandon()
-		}
-	}()
-	if err := c.enable(ctx); err != nil {
-		return nil, err
-	}
-	if err := c.checkIO(); err != nil {
-		return nil, c.wrap("connect", 0, err)
-	}
-	c.watch(c.admin)
-	c.keepAlive()
-	if err := c.connectIO(ctx); err != nil {
+	if err := c.establish(ctx); err != nil {
+		c.abandon()
 		return nil, err
 	}
 	return c, nil
+}
+
+// establish makes all queues.
+func (c *controller) establish(ctx context.Context) error {
+	if err := c.enable(ctx); err != nil {
+		return err
+	}
+	if err := c.checkIO(); err != nil {
+		return c.wrap("connect", 0, err)
+	}
+	c.watch(c.admin)
+	c.keepAlive()
+	return c.connectIO(ctx)
 }
 
 func newController(id identity, t Target, o *Options, kato time.Duration) *controller {

@@ -21,10 +21,10 @@ func TestF25Discovery(t *testing.T) {
 			for _, e := range log.Entries {
 				switch e.SUBTYPE {
 				case fabrics.SUBTYPENVM:
-					nqns[e.SUBNQN]++
+					nqns[e.SubNQN]++
 					h, p := split(t, tg.addr[0])
 					if e.TRADDR == h && e.TRSVCID == p {
-						sub, err := host(t).Connect(deadline(t), nvmetcp.Target{Addr: e.TRADDR + ":" + e.TRSVCID, NQN: e.SUBNQN}, nil)
+						sub, err := host(t).Connect(deadline(t), nvmetcp.Target{Addr: e.TRADDR + ":" + e.TRSVCID, NQN: e.SubNQN}, nil)
 						require.NoError(t, err)
 						require.NoError(t, sub.Close())
 					}
