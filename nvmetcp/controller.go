@@ -311,7 +311,7 @@ func (c *controller) fail(err error) {
 // shutdown tells the controller that the host goes, and waits until it has taken that in.
 func (c *controller) shutdown() error {
 	limit := min(max(time.Duration(c.identify.RTD3E)*time.Microsecond, minShutdown), maxShutdown)
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("%w: not done in %v", ErrTimeout, limit))
 	defer cancel()
 	if err := c.setCC(ctx, c.cc.WithSHN(fabrics.SHNNormal)); err != nil {
 		return err

@@ -499,7 +499,7 @@ func TestReadAtDoesNotAllocate(t *testing.T) {
 	}}}), &Options{NumIOQueues: 2, MaxIO: 64 << 10})
 	b := make([]byte, 300<<10)
 	for _, n := range []int{4096, 5000, len(b)} {
-		got := testing.AllocsPerRun(200, func() {
+		got := testing.AllocsPerRun(50, func() {
 			if _, err := ns.ReadAt(b[:n], 3); err != nil {
 				t.Fatal(err)
 			}

@@ -31,8 +31,13 @@ func (c *controller) keepAlive() {
 			case <-c.ended:
 				return
 			}
+			if c.closing.Load() { // a controller that shuts down takes no more of them
+				return
+			}
 			if err := c.sendKeepAlive(); err != nil {
-				c.fail(err)
+				if !c.closing.Load() {
+					c.fail(err)
+				}
 				return
 			}
 		}

@@ -90,10 +90,10 @@ func (c *controller) await(ctx context.Context, op string, limit time.Duration, 
 			return err
 		}
 		switch csts := fabrics.CSTS(v); {
-		case done(csts):
-			return nil
 		case csts.CFS():
 			return c.wrap(op, 0, fmt.Errorf("%w: it reports a fatal failure (CSTS.CFS); see the target's log", ErrController))
+		case done(csts):
+			return nil
 		case time.Now().After(deadline):
 			return c.wrap(op, 0, fmt.Errorf("%w: CSTS is still 0x%X after %v", ErrTimeout, uint32(csts), limit))
 		}
