@@ -82,10 +82,11 @@ func refuse(conn net.Conn, err error) error {
 // protocolError marks err as the controller's breach of the protocol.
 func protocolError(err error) error { return fmt.Errorf("%w: %w", ErrProtocol, err) }
 
-// closedDuring gives an end of the stream the words that a person needs: nvmet closes without one.
+// closedDuring gives an end of the stream the words that a person needs: nvmet closes without one. The
+// result is no io.EOF, lest somebody who reads takes a lost connection for the end of what there is.
 func closedDuring(what string, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("connection closed by the controller during %s: %w", what, err)
+		return fmt.Errorf("connection closed by the controller during %s: %w", what, io.ErrUnexpectedEOF)
 	}
 	return err
 }

@@ -260,6 +260,7 @@ func TestConnectionLost(t *testing.T) {
 				err := p.wait()
 				require.ErrorIs(t, err, queue.ErrPathLost)
 				require.NotErrorIs(t, err, queue.ErrClosed)
+				require.NotErrorIs(t, err, io.EOF, "an io.Reader's user would take it for the end of the data")
 				require.Contains(t, err.Error(), c.conn.LocalAddr().String(), "the error says where")
 				if how != "RST" {
 					require.Contains(t, err.Error(), "closed by the controller during 1 outstanding command")
@@ -412,7 +413,7 @@ func TestICResp(t *testing.T) {
 		{name: "F03 data digest not granted", b: patch(11, 1), dg: pdu.Digests{Header: true, Data: true}, is: queue.ErrDigestsRefused},
 		{name: "F03 digests unasked", b: patch(11, 2), is: queue.ErrDigestsRefused},
 		{name: "C2HTermReq", b: append([]byte{3, 0, 24, 0, 24, 0, 0, 0, 1, 0, 8}, make([]byte, 13)...), is: queue.ErrTerminated},
-		{name: "closed", b: nil, is: io.EOF},
+		{name: "closed", b: nil, is: io.ErrUnexpectedEOF},
 		{name: "closed half-way", b: good.Append(nil)[:100], is: io.ErrUnexpectedEOF},
 		{name: "HTTP", b: []byte("HTTP/1.1 400 Bad Request\r\n"), is: queue.ErrProtocol, fes: 1, fei: 0},
 	} {
@@ -437,6 +438,7 @@ func TestICResp(t *testing.T) {
 			err := <-ret
 			require.ErrorIs(t, err, tc.is)
 			require.ErrorIs(t, err, queue.ErrPathLost)
+			require.NotErrorIs(t, err, io.EOF, "an io.Reader's user would take it for the end of the data")
 			require.Contains(t, err.Error(), ctrl.LocalAddr().String())
 			c.buf = nil
 			c.closed()
