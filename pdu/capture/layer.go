@@ -10,9 +10,10 @@ import (
 )
 
 // LayerType is the gopacket layer of one PDU, for programs that look at single packets. Tell gopacket
-// on which port it may find PDUs:
+// on which port it may find PDUs, and to look into TCP segments:
 //
 //	layers.RegisterTCPPortLayerType(4420, capture.LayerType)
+//	pkt := gopacket.NewPacket(data, link, gopacket.DecodeOptions{DecodeStreamsAsDatagrams: true})
 //
 // A packet can only be decoded where a PDU begins with it; each PDU that lies whole in the packet
 // becomes a [Layer]. [Read] has neither limit.

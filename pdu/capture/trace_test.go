@@ -143,7 +143,7 @@ func (c *tcpConn) r2t(r pdu.R2T) []byte { return r.Append(nil, c.layouts[pdu.Hos
 // reads whose data come in one segment, and whatever comes at the end.
 func (c *tcpConn) traffic(queue uint32) {
 	host, ctrl := pdu.Host, pdu.Controller
-	c.send(ctrl, c.cmd(nvme.SQE{Opcode: 0x7f, CID: 1, NSID: 1, CDW10: queue << 16, CDW11: 31}, pat(1024, 1)))
+	c.send(ctrl, c.cmd(nvme.SQE{Opcode: 0x7f, CID: 1, NSID: 1, CDW10: queue << 16, CDW11: 31, SGL: nvme.SGL{ID: nvme.SGLInCapsule, Length: 1024}}, connectData()))
 	c.send(host, c.resp(nvme.CQE{DW0: 1, CID: 1}))
 	c.send(ctrl, c.cmd(nvme.SQE{Opcode: 1, CID: 0x11, NSID: 1, CDW10: 8, CDW12: 15, SGL: nvme.SGL{ID: nvme.SGLTransport, Length: 8192}}, nil))
 	c.send(host, c.r2t(pdu.R2T{CCCID: 0x11, TTAG: 0xa5, R2TL: 8192}))
@@ -172,6 +172,14 @@ func (c *tcpConn) termReq() {
 	req, resp := e.TermReq(pdu.Host), e.TermReq(pdu.Controller)
 	c.send(pdu.Host, resp.Append(nil))
 	c.send(pdu.Controller, req.Append(nil))
+}
+
+func connectData() []byte {
+	b := make([]byte, 1024)
+	copy(b[16:], "\xff\xff")
+	copy(b[256:], "nqn.2016-06.io.spdk:cnode1")
+	copy(b[512:], "nqn.2014-08.org.nvmexpress:uuid:12345678-9abc-def0-1234-56789abcdef0")
+	return b
 }
 
 // pat returns n bytes, byte i = (i+o) mod 256.
