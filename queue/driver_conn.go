@@ -130,6 +130,9 @@ func (d *connDriver) exchange(send, recv [][]byte) (sent, received int, err erro
 			b = b[n:]
 			received += n
 		}
+		if len(b) > 0 {
+			break // or what comes in this very moment would go into the next slice
+		}
 	}
 	if received == 0 && err == nil && len(recv) > 0 && d.cur.buf != nil && len(d.cur.b) == 0 {
 		err = d.cur.err
