@@ -60,7 +60,12 @@ func randomIO(t *testing.T, sub *nvmetcp.Subsystem, s namespace, seed uint64) {
 	require.NoError(t, ns.Flush(ctx))
 
 	check := func(off int, got []byte) {
-		require.True(t, bytes.Equal(model[off:off+len(got)], got), "%d bytes at %d are wrong", len(got), off)
+		for i, b := range got {
+			if b != model[off+i] {
+				same := bytes.Index(model, got[i:min(i+32, len(got))])
+				require.FailNow(t, "wrong data", "%d bytes at %d differ at %d; what is there belongs to %d", len(got), off, off+i, same)
+			}
+		}
 	}
 	for range 30 { // any bytes
 		off := rnd.IntN(modelSize)

@@ -77,7 +77,7 @@ func realTarget(t *testing.T) *target {
 			return s
 		},
 		cut:  func(t *testing.T) { run(t, "unlink 1 "+nvmetvm.NQNMulti) },
-		mend: func(t *testing.T) { require.NoError(t, vm.Reset(t.Context())) },
+		mend: func(t *testing.T) { require.NoError(t, vm.Reset(context.Background())) }, // t's own has ended
 	}
 }
 
