@@ -29,6 +29,7 @@ const (
 	stayOpen   closeKind = iota
 	closeFIN             // an ordinary close
 	closeRST             // a reset, which drops what is under way
+	closeHalf            // no more is sent, but what comes is still taken
 	sendNoMore           // the host is to close it
 )
 

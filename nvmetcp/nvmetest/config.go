@@ -51,7 +51,7 @@ const DefaultNQN = "nqn.2025-01.io.nvstage:nvmetest"
 //	MaxIOQueues      128     127      16
 //	InCapsule        16384   4096     8192   bytes
 //	MAXH2CDATA       4 MiB   128 KiB  4096   bytes
-//	CPDA             0       HPDA     2      (12 bytes)
+//	CPDA             0       HPDA     4      (20 bytes)
 //	MDTS             0       5        5      (128 KiB)
 //	R2TBytes         whole   whole    20000  bytes
 //	C2HDataBytes     whole   whole    5000   bytes
@@ -144,7 +144,7 @@ func (c *Config) profile() profile {
 		p.cpda, p.mdts, p.tagAdd, p.termReq, p.kas = -1, 5, 1, true, 100
 	default:
 		p.entries, p.ioQueues, p.inCapsule, p.maxH2CData = 64, 16, 8192, pdu.MinMaxH2CData
-		p.cpda, p.mdts, p.r2tSize, p.c2hSize = 2, 5, 20000, 5000
+		p.cpda, p.mdts, p.r2tSize, p.c2hSize = 4, 5, 20000, 5000
 		p.tagMul, p.tagAdd = 0x9E35, 0xFFFF // odd, so that no two transfers share a tag; the first has 0xFFFF
 		p.termReq, p.dnr, p.exact, p.kas = true, true, true, 1
 	}

@@ -81,6 +81,24 @@ func (c *Conn) SendRaw(p []byte) {
 	c.kick()
 }
 
+// Terminate sends a C2HTermReq, and nothing after it. The host is to close the connection.
+func (c *Conn) Terminate(p pdu.TermReq) {
+	p.Type = pdu.TypeC2HTermReq
+	c.mu.Lock()
+	c.cur.arena = p.Append(c.cur.arena)
+	c.cur.end = sendNoMore
+	c.mu.Unlock()
+	c.kick()
+}
+
+// Stall sends nothing from now on, but leaves the connection open.
+func (c *Conn) Stall() {
+	c.mu.Lock()
+	c.cur.end = sendNoMore
+	c.mu.Unlock()
+	c.kick()
+}
+
 func newConn(t *Target, p *port, nc net.Conn) *Conn {
 	c := &Conn{
 		t: t, port: p, nc: nc,
@@ -213,6 +231,10 @@ func (c *Conn) send() {
 			_ = c.nc.Close()
 		case closeRST:
 			c.Reset()
+		case closeHalf:
+			if tcp, ok := c.nc.(*net.TCPConn); ok {
+				_ = tcp.CloseWrite()
+			}
 		case sendNoMore:
 			// The host closes after a C2HTermReq; the receiver waits for that.
 		}

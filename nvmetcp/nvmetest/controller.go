@@ -95,10 +95,15 @@ func (ctrl *controller) ready() bool {
 	return ctrl.isReady.Load()
 }
 
-// fail is the controller's fatal error.
-func (ctrl *controller) fail() {
+// fail is the controller's fatal error, which c met.
+func (ctrl *controller) fail(c *Conn) {
 	ctrl.mu.Lock()
 	ctrl.csts |= fabrics.CSTSFatal
+	for qid, q := range ctrl.queues {
+		if q == c {
+			delete(ctrl.queues, qid) // it ends by itself
+		}
+	}
 	ctrl.mu.Unlock()
 	ctrl.destroy()
 }

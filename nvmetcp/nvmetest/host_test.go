@@ -1,7 +1,6 @@
 package nvmetest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -306,5 +305,3 @@ func eachMode(t *testing.T, f func(t *testing.T, mode Mode)) {
 }
 
 func name(parts ...any) string { return fmt.Sprint(parts...) }
-
-var le = binary.LittleEndian

@@ -15,6 +15,9 @@ const flushAt = 256 << 10
 // termWait is how long the host has to close after a C2HTermReq.
 const termWait = 30 * time.Second
 
+// lingerWait is how long a connection that is closed without a word takes what still comes.
+const lingerWait = 50 * time.Millisecond
+
 // errEnd ends a connection without anybody's fault.
 var errEnd = errors.New("end of connection")
 
@@ -214,25 +217,31 @@ func (c *Conn) fatal(err *pdu.Error) {
 		p := err.TermReq(pdu.Controller)
 		c.cur.arena = p.Append(c.cur.arena)
 		c.cur.end = sendNoMore
+	} else {
+		c.cur.end = closeHalf
 	}
 	c.mu.Unlock()
-	if ctrl != nil && c.t.profile.Mode == ModeNVMET {
-		ctrl.fail()
-	}
-	if !reply {
-		_ = c.nc.Close()
-		return
-	}
 	c.kick()
-	_ = c.nc.SetReadDeadline(time.Now().Add(termWait))
-	buf := c.rbuf
+	if ctrl != nil && c.t.profile.Mode == ModeNVMET {
+		ctrl.fail(c)
+	}
+	if c.drain(reply) && reply {
+		c.t.violate(c, "the host did not close within %v of a C2HTermReq", termWait)
+		c.Reset()
+	}
+}
+
+// drain takes what the host still sends, because a close over unread bytes is a reset, which may
+// overtake what was sent. It reports whether the host has not closed in time.
+func (c *Conn) drain(wait bool) bool {
+	d := lingerWait
+	if wait {
+		d = termWait
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(d))
 	for {
-		if _, err := c.nc.Read(buf); errors.Is(err, os.ErrDeadlineExceeded) {
-			c.t.violate(c, "the host did not close within %v of a C2HTermReq", termWait)
-			c.Reset()
-			return
-		} else if err != nil {
-			return
+		if _, err := c.nc.Read(c.rbuf); err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded)
 		}
 	}
 }
