@@ -101,7 +101,15 @@ func (d *device) Feed(ctx context.Context, f Feed) error {
 		})
 	}
 	wg.Wait()
-	return context.Cause(ctx)
+	return ended(ctx)
+}
+
+// ended does not know the caller's cause, as sources may not.
+func ended(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errFeed) {
+		return errFeed
+	}
+	return ctx.Err()
 }
 
 // pause lets others run for a random while, mostly a short one.
@@ -129,8 +137,7 @@ func (d *device) serve(ctx context.Context, r *rand.Rand, rd *Read, stop func(er
 	if n == d.breakAt {
 		stop(errFeed)
 	}
-	if err := context.Cause(ctx); err != nil {
-		rd.Err = err
+	if rd.Err = ended(ctx); rd.Err != nil {
 		return
 	}
 	half := len(rd.Buf) / 2 // in two steps, so that a buffer used too early is seen half-written
@@ -534,6 +541,32 @@ func TestStreamWaitsForSlowConsumer(t *testing.T) {
 		x.Release()
 	}
 	require.NoError(t, g.Close())
+}
+
+// The next tensor is started while the one before is still on its way, even if that never ends.
+func TestStreamStartsNextTensorInTime(t *testing.T) {
+	d := plainShard(t, 4, 4096)
+	d.depth = 1
+	later := make(chan struct{})
+	d.onRead = func(n int64) {
+		switch n {
+		case 1: // the beginning of the first tensor; 2 is its end
+			select {
+			case <-later:
+			case <-time.After(10 * time.Second):
+				t.Error("the second tensor was not started")
+			}
+		case 3:
+			close(later)
+		}
+	}
+	shard, err := OpenShard(t.Context(), d)
+	require.NoError(t, err)
+	l := &Loader{Pool: newPool(t, 4, 4096), Ahead: 1}
+	for x, err := range l.Stream(t.Context(), shard.Plan(), Host{}) {
+		require.NoError(t, err)
+		x.Release()
+	}
 }
 
 // plainShard is n tensors of size bytes each.
