@@ -2,6 +2,7 @@ package nvmetcp
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -324,6 +325,7 @@ func TestF20EveryLossEndsTheAssociation(t *testing.T) {
 			for range 2 {
 				err := <-failed
 				require.ErrorIs(t, err, ErrPathLost)
+				require.NotErrorIs(t, err, io.EOF, "a lost connection is not the end of the namespace")
 				require.True(t, Retryable(err))
 			}
 			<-sub.Done()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,15 +113,22 @@ func TestF25DiscoverRestart(t *testing.T) {
 // TestF25RetainedEvents wants RAE on all reads of the log but the last.
 func TestF25RetainedEvents(t *testing.T) {
 	tgt := start(t, subsystems(nvmetest.ModeNVMET, "s", 3))
-	var rae []bool
+	var (
+		mu  sync.Mutex
+		rae []bool
+	)
 	tgt.SetFaults(nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action {
 		if c.SQE.Opcode == nvme.OpGetLogPage {
+			mu.Lock()
 			rae = append(rae, c.SQE.CDW10&(1<<15) != 0)
+			mu.Unlock()
 		}
 		return nvmetest.Action{}
 	}})
 	_, err := testHost.Discover(t.Context(), Target{Addr: tgt.Addr()}, nil)
 	require.NoError(t, err)
+	mu.Lock()
+	defer mu.Unlock()
 	require.Equal(t, []bool{true, true, false}, rae)
 }
 

@@ -141,7 +141,7 @@ func hint(err error, hostNQN string, t Target) string {
 		return "the controller refuses transfers of this size: lower MaxIO"
 	case errors.Is(err, nvme.StatusAuthenticationRequired):
 		return ErrAuth.Error()
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "Linux targets close without a word when they dislike something: see their log"
 	}
 	return ""

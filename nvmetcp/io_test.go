@@ -474,6 +474,70 @@ func TestF37BufferIsFreeAfterCancel(t *testing.T) {
 	}
 }
 
+// TestCancelledWrite: the controller has asked for nothing yet, and may do so at any time.
+func TestCancelledWrite(t *testing.T) {
+	for _, d := range drivers() {
+		t.Run(string(d), func(t *testing.T) {
+			tgt := start(t, disk(nvmetest.ModeNVMET, 512, make([]byte, 1<<20)))
+			tgt.SetFaults(nvmetest.Faults{Rules: []nvmetest.Rule{{
+				Queue: nvmetest.IOQueue, Opcodes: []nvme.Opcode{nvme.OpWrite}, Do: nvmetest.Action{Drop: true},
+			}}})
+			ns := open(t, tgt, &Options{Driver: d, NumIOQueues: 1})
+			for _, size := range []int{512, 256 << 10} { // in the capsule, and by R2T
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				begin := time.Now()
+				n, err := ns.WriteAtContext(ctx, make([]byte, size), 0)
+				cancel()
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Zero(t, n)
+				require.Less(t, time.Since(begin), 2*time.Second)
+			}
+		})
+	}
+}
+
+// TestDamagedStream has a target whose bytes are damaged at random. With digests whatever is read is
+// right, or an error.
+func TestDamagedStream(t *testing.T) {
+	data := content(1 << 20)
+	for i, d := range drivers() {
+		t.Run(string(d), func(t *testing.T) {
+			tgt, err := nvmetest.Start(disk(modes[i], 512, data))
+			require.NoError(t, err)
+			defer tgt.Close()
+			opts := &Options{
+				Driver: d, NumIOQueues: 1, HeaderDigest: true, DataDigest: true, ICTimeout: 200 * time.Millisecond,
+				ConnectTimeout: 200 * time.Millisecond, CommandTimeout: 200 * time.Millisecond,
+			}
+			good, bad := 0, 0
+			for deadline, seed := time.Now().Add(2*time.Second), uint64(0); time.Now().Before(deadline); seed++ {
+				tgt.SetFaults(nvmetest.Faults{Conn: nvmetest.ConnFaults{MangleRate: 1e-5, MangleSeed: 100 * seed}})
+				sub, err := testHost.Connect(t.Context(), at(tgt), opts)
+				if err != nil {
+					bad++
+					continue
+				}
+				ns, err := sub.Namespace(t.Context(), 1)
+				for err == nil {
+					r := rand.New(rand.NewPCG(seed, 1))
+					off := r.IntN(len(data) - 100000)
+					g := newGuarded(r.IntN(100000))
+					if _, err = ns.ReadAt(g.b, int64(off)); err == nil {
+						good++
+						require.True(t, bytes.Equal(data[off:off+len(g.b)], g.b))
+					}
+					g.check(t)
+				}
+				bad++
+				sub.ctrl.release() // as Close, without asking a controller that hears badly
+			}
+			require.Positive(t, good)
+			require.Positive(t, bad)
+			t.Logf("%d reads, %d failures", good, bad)
+		})
+	}
+}
+
 func TestCancelledBeforeItBegins(t *testing.T) {
 	tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
 	ns := open(t, tgt, nil)
