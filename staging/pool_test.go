@@ -54,8 +54,12 @@ func TestPoolZeroConfig(t *testing.T) {
 
 func TestPoolConfig(t *testing.T) {
 	for _, cfg := range []PoolConfig{
-		{BufferSize: 1000}, {BufferSize: -4096}, {Bytes: -1}, {BufferSize: 2 << 30},
-		{Bytes: 1 << 62, BufferSize: 4096}, {Bytes: 1 << 62, BufferSize: 1 << 30},
+		{BufferSize: 1000},
+		{BufferSize: -4096},
+		{Bytes: -1},
+		{BufferSize: 2 << 30},
+		{Bytes: 1 << 62, BufferSize: 4096},
+		{Bytes: 1 << 62, BufferSize: 1 << 30},
 	} {
 		_, err := NewPool(cfg)
 		require.Error(t, err, "%+v", cfg)

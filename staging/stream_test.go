@@ -153,18 +153,17 @@ func (d *device) serve(ctx context.Context, r *rand.Rand, rd *Read, stop func(er
 
 // gpu is a device whose copies are asynchronous and whose memory has guards around it.
 type gpu struct {
-	t       testing.TB
-	r       *rand.Rand // under mu
-	mu      sync.Mutex
-	live    int
-	bytes   int64 // live
-	peak    int64
-	allocs  int
-	copies  int
-	failAt  int // the allocation that fails
-	copyAt  int // the copy that fails
-	wg      sync.WaitGroup
-	aliased atomic.Int64
+	t      testing.TB
+	r      *rand.Rand // under mu
+	mu     sync.Mutex
+	live   int
+	bytes  int64 // live
+	peak   int64
+	allocs int
+	copies int
+	failAt int // the allocation that fails
+	copyAt int // the copy that fails
+	wg     sync.WaitGroup
 }
 
 const guard = 64
