@@ -22,8 +22,8 @@ func discoverCommand(fs *pflag.FlagSet) runner {
 	fs.BoolVar(&follow, "follow", false, "read the discovery logs that this one refers to as well")
 	fs.BoolVar(&asJSON, "json", false, "print the log as a JSON object")
 	return func(ctx context.Context, con console, _ []string) error {
-		if c.traddr == "" {
-			return usagef("which target? Give its address with --traddr")
+		if err := c.needAddress(); err != nil {
+			return err
 		}
 		host, err := c.host()
 		if err != nil {

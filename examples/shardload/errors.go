@@ -50,24 +50,24 @@ func explain(err error) string {
 		op   *nvmetcp.OpError
 		part *partial
 	)
-	if errors.As(err, &part) && err != error(part) {
-		return explain(part)
+	if errors.As(err, &part) {
+		return part.Error()
 	}
 	text := err.Error()
 	if errors.As(err, &read) {
 		text = fmt.Sprintf("tensor %s: %v", nameText(read.Tensor), read.Err)
 	}
-	if errors.As(err, &op) {
-		switch {
-		case errors.Is(err, nvmetcp.ErrDigestsRefused):
-			text = strings.Replace(text, op.Hint, "leave --hdr-digest and --data-digest out, or turn digests on at the target", 1)
-		case strings.HasPrefix(op.Hint, "HostTraddr"):
-			text = strings.Replace(text, "HostTraddr", "--host-traddr", 1)
-		case strings.HasPrefix(op.Hint, "HostIface"):
-			text = strings.Replace(text, "HostIface", "--host-iface", 1)
-		}
+	if errors.As(err, &op) && errors.Is(err, nvmetcp.ErrDigestsRefused) {
+		text = strings.Replace(text, op.Hint, "leave --hdr-digest and --data-digest out, or turn digests on at the target", 1)
 	}
-	text = strings.ReplaceAll(text, "nvmetcp: ", "")
-	text = strings.ReplaceAll(text, "staging: ", "")
-	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+	return strings.TrimSpace(libraryWords.Replace(text))
 }
+
+// libraryWords replaces what errors say to programmers by what helps at a command line.
+var libraryWords = strings.NewReplacer(
+	"nvmetcp: ", "", "staging: ", "", "\n", "; ",
+	"HostTraddr", "--host-traddr", "HostIface", "--host-iface",
+	"list what is there with discovery", "shardload discover lists what is there",
+	"set Host.ID to a UUID", "give with --hostid a UUID",
+	"set Host.NQN and Host.ID, or use UniqueHost", "give --hostnqn and --hostid",
+)

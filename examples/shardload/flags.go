@@ -3,13 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nvstage/nvstage/nvmetcp"
+	"github.com/nvstage/nvstage/pdu/fabrics"
 	"github.com/nvstage/nvstage/queue"
 	"github.com/spf13/pflag"
 )
@@ -39,13 +42,13 @@ const defaultTimeout = seconds(30 * time.Second)
 func (c *connectFlags) add(fs *pflag.FlagSet, port string) {
 	c.timeout = defaultTimeout
 	fs.VarP(&c.transport, "transport", "t", "transport: only tcp")
-	fs.StringVarP(&c.traddr, "traddr", "a", "", "address of the target: an IP address or a name")
-	fs.StringVarP(&c.trsvcid, "trsvcid", "s", "", "port of the target (default "+port+")")
-	fs.StringVarP(&c.nqn, "nqn", "n", "", "NQN of the subsystem")
-	fs.StringVarP(&c.hostnqn, "hostnqn", "q", "", "NQN of this host (default /etc/nvme/hostnqn, or one made once and kept)")
-	fs.StringVarP(&c.hostid, "hostid", "I", "", "ID of this host, a UUID (default the one that goes with the NQN)")
-	fs.StringVarP(&c.hostTraddr, "host-traddr", "w", "", "IP address to connect from")
-	fs.StringVarP(&c.hostIface, "host-iface", "f", "", "network interface to connect through")
+	fs.StringVarP(&c.traddr, "traddr", "a", "", "`ADDRESS` of the target: an IP address or a name")
+	fs.StringVarP(&c.trsvcid, "trsvcid", "s", "", "`PORT` of the target (default "+port+")")
+	fs.StringVarP(&c.nqn, "nqn", "n", "", "`NQN` of the subsystem")
+	fs.StringVarP(&c.hostnqn, "hostnqn", "q", "", "`NQN` of this host (default /etc/nvme/hostnqn, or one made once and kept)")
+	fs.StringVarP(&c.hostid, "hostid", "I", "", "ID of this host, a `UUID` (default the one that goes with the NQN)")
+	fs.StringVarP(&c.hostTraddr, "host-traddr", "w", "", "IP `ADDRESS` to connect from")
+	fs.StringVarP(&c.hostIface, "host-iface", "f", "", "network `INTERFACE` to connect through")
 	fs.BoolVarP(&c.headDigest, "hdr-digest", "g", false, "protect PDU headers with CRC32C")
 	fs.BoolVarP(&c.dataDigest, "data-digest", "G", false, "protect data with CRC32C")
 	fs.Var(&c.driver, "driver", "how bytes move: auto, io_uring, epoll or net.Conn")
@@ -54,21 +57,64 @@ func (c *connectFlags) add(fs *pflag.FlagSet, port string) {
 
 // addIO adds the flags that only matter where there are I/O queues.
 func (c *connectFlags) addIO(fs *pflag.FlagSet) {
-	fs.IntVarP(&c.ioQueues, "nr-io-queues", "i", 0, "I/O queues, each a connection and a thread (default the number of CPUs, at most 4)")
-	fs.IntVarP(&c.queueSize, "queue-size", "Q", 0, fmt.Sprintf("entries of an I/O queue (default %d)", nvmetcp.DefaultQueueSize))
-	fs.Uint32VarP(&c.keepAlive, "keep-alive-tmo", "k", uint32(nvmetcp.DefaultKeepAlive/time.Second), "keep alive timeout in seconds, 0 for none")
+	fs.IntVarP(&c.ioQueues, "nr-io-queues", "i", 0, "`N` I/O queues, each a connection and a thread (default the number of CPUs, at most 4)")
+	fs.IntVarP(&c.queueSize, "queue-size", "Q", 0, fmt.Sprintf("`N` entries of an I/O queue (default %d)", nvmetcp.DefaultQueueSize))
+	fs.Uint32VarP(&c.keepAlive, "keep-alive-tmo", "k", uint32(nvmetcp.DefaultKeepAlive/time.Second), "keep alive timeout in `SECONDS`, 0 for none")
 }
 
-// needTarget is the error of a command line that does not say where to connect to.
-func (c *connectFlags) needTarget() error {
-	switch {
-	case c.traddr == "":
+// needAddress is the error of a command line that does not say where to connect to.
+func (c *connectFlags) needAddress() error {
+	if c.traddr == "" {
 		return usagef("which target? Give its address with --traddr")
-	case c.nqn == "":
+	}
+	return c.check()
+}
+
+// needTarget is needAddress for commands that also need a subsystem.
+func (c *connectFlags) needTarget() error {
+	if err := c.needAddress(); err != nil {
+		return err
+	}
+	if c.nqn == "" {
 		return usagef("which subsystem? Give its NQN with --nqn; shardload discover --traddr %s lists them", c.traddr)
 	}
 	return nil
 }
+
+// check is the error of flags with values that nothing can be done with.
+func (c *connectFlags) check() error {
+	if c.trsvcid != "" {
+		if n, err := strconv.ParseUint(c.trsvcid, 10, 16); err != nil || n == 0 {
+			return usagef("--trsvcid %q: want a port from 1 to 65535", c.trsvcid)
+		}
+	}
+	for flag, nqn := range map[string]string{"nqn": c.nqn, "hostnqn": c.hostnqn} {
+		if nqn == "" {
+			continue
+		}
+		if err := fabrics.ValidateNQN(nqn); err != nil {
+			return usagef("--%s: %s", flag, strings.TrimPrefix(err.Error(), "fabrics: "))
+		}
+	}
+	if c.hostTraddr != "" {
+		if _, err := netip.ParseAddr(c.hostTraddr); err != nil {
+			return usagef("--host-traddr %q: want an IP address", c.hostTraddr)
+		}
+	}
+	if c.ioQueues < 0 || c.ioQueues > maxIOQueues {
+		return usagef("--nr-io-queues %d: want 1 to %d, or 0 for the default", c.ioQueues, maxIOQueues)
+	}
+	if q := c.queueSize; q != 0 && (q < 2 || q > queue.MaxDepth+1) {
+		return usagef("--queue-size %d: want 2 to %d, or 0 for the default", q, queue.MaxDepth+1)
+	}
+	if c.keepAlive > math.MaxUint32/1000 {
+		return usagef("--keep-alive-tmo %d: want at most %d", c.keepAlive, math.MaxUint32/1000)
+	}
+	return nil
+}
+
+// maxIOQueues is how many I/O queues NVMe can name.
+const maxIOQueues = 65534
 
 // noTarget is the error of flags that say something about a target which --traddr does not name.
 func (c *connectFlags) noTarget() error {
@@ -79,7 +125,7 @@ func (c *connectFlags) noTarget() error {
 			return usagef("--%s needs --traddr; without it the target is one in this process", name)
 		}
 	}
-	return nil
+	return c.check()
 }
 
 // host is who connects.
@@ -88,7 +134,7 @@ func (c *connectFlags) host() (nvmetcp.Host, error) {
 	if c.hostid != "" {
 		var err error
 		if h.ID, err = nvmetcp.ParseHostID(c.hostid); err != nil {
-			return h, usagef("--hostid %q: %v", c.hostid, err)
+			return h, usagef("--hostid %q: want a UUID, like 12345678-9abc-def0-1234-56789abcdef0", c.hostid)
 		}
 	}
 	return h, nil

@@ -20,8 +20,9 @@ func watch(con console, doing, did string, total int64, done func() int64) (stop
 	every, show, clear := lineEvery, lines(con, did, total, done), func() {}
 	if bar {
 		b := progressbar.NewOptions64(total, progressbar.OptionSetWriter(con.err), progressbar.OptionSetDescription(doing),
-			progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true), progressbar.OptionUseIECUnits(true),
+			progressbar.OptionShowBytes(true), progressbar.OptionShowCount(), progressbar.OptionUseIECUnits(true),
 			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+		_ = b.RenderBlank() // its clock starts with that
 		every, show, clear = barEvery, func() { _ = b.Set64(done()) }, func() { _ = b.Clear() }
 	}
 	ticker := time.NewTicker(every)

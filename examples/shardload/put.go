@@ -97,7 +97,7 @@ func (p *putFlags) put(ctx context.Context, con console, name string) error {
 	err = w.write(ctx)
 	stop()
 	if err != nil {
-		return &partial{verb: "written", done: w.done.Load(), total: header.Size, err: err, hint: w.state()}
+		return &partial{verb: "written", done: w.done.Load(), total: header.Size, err: err, hint: w.left}
 	}
 	r.rate(time.Since(begun), cpuTime()-cpu)
 	r.LatencyUS = w.latencies.report()
@@ -161,23 +161,18 @@ type writing struct {
 	latencies *latencies
 	workers   int
 
-	begun atomic.Bool // the namespace is not what it was
-	done  atomic.Int64
-}
-
-// state says what a write that failed left behind.
-func (w *writing) state() string {
-	if !w.begun.Load() {
-		return ""
-	}
-	return fmt.Sprintf("namespace %d holds no shard now: put it again", w.ns.NSID())
+	left string // what a write that failed leaves behind
+	done atomic.Int64
 }
 
 func (w *writing) write(ctx context.Context) error {
-	w.begun.Store(true)
 	if _, err := w.ns.WriteAtContext(ctx, make([]byte, w.ns.BlockSize()), 0); err != nil {
+		if errors.Is(err, nvmetcp.ErrPathLost) {
+			w.left = fmt.Sprintf("namespace %d may hold no shard now: put it again", w.ns.NSID())
+		}
 		return err
 	}
+	w.left = fmt.Sprintf("namespace %d holds no shard now: put it again", w.ns.NSID())
 	if err := w.ns.Flush(ctx); err != nil {
 		return err
 	}

@@ -119,6 +119,9 @@ func (r *report) fill(s *session, pool *staging.Pool) {
 	if s.asked > len(c.Queues) {
 		r.Notes = append(r.Notes, fmt.Sprintf("the controller granted %d of the %d I/O queues asked for", len(c.Queues), s.asked))
 	}
+	if c.KATO > 0 && c.Identify.KAS == 0 {
+		r.Notes = append(r.Notes, "the controller has no keep alive: a silent loss shows only when a command times out")
+	}
 	p := pool.Info()
 	r.Pool = poolReport{
 		Bytes: p.Bytes, BufferBytes: p.BufferSize, HugePages: p.HugePages, HugePagesNote: p.HugePagesNote,
@@ -182,7 +185,11 @@ func (r *report) text(w io.Writer) error {
 	for _, n := range r.Notes {
 		line("note", "%s", n)
 	}
-	if r.Retries > 0 {
+	switch r.Retries {
+	case 0:
+	case 1:
+		line("note", "1 command was sent again")
+	default:
 		line("note", "%d commands were sent again", r.Retries)
 	}
 	if c := r.Checksums; c != nil {
@@ -311,6 +318,9 @@ func (l *latencies) add(d time.Duration) {
 func (l *latencies) report() latencyReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.h.TotalCount() == 0 {
+		return latencyReport{}
+	}
 	us := func(percent float64) float64 { return float64(l.h.ValueAtPercentile(percent)) / 1e3 }
 	return latencyReport{IOs: l.h.TotalCount(), P50: us(50), P95: us(95), P99: us(99), P999: us(99.9), Max: float64(l.h.Max()) / 1e3}
 }

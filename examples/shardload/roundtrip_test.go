@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/nvstage/nvstage/nvmetcp/nvmetest"
+)
+
+// TestRoundTrip puts shards, and verifies and loads them, in all the ways that there are.
+func TestRoundTrip(t *testing.T) {
+	files := generated(t, "6M")
+	digests := map[string][]string{"none": nil, "header": {"-g"}, "data": {"--data-digest"}, "both": {"-g", "-G"}}
+	i := 0
+	for _, mode := range []nvmetest.Mode{nvmetest.ModeNVMET, nvmetest.ModeSPDK, nvmetest.ModeStrict} {
+		for name, flags := range digests {
+			// Each combination gets another number of queues, block size and driver.
+			queues, block, driver := []string{"1", "2", "4"}[i%3], []int{512, 4096}[i%2], availableDrivers[i%len(availableDrivers)]
+			i++
+			t.Run(fmt.Sprintf("%v/%s", mode, name), func(t *testing.T) {
+				flags := append([]string{"-i", queues, "--driver", driver}, flags...)
+				roundTrip(t, mode, block, files, flags)
+			})
+		}
+	}
+}
+
+func roundTrip(t *testing.T, mode nvmetest.Mode, block int, files, flags []string) {
+	memory := make([][]byte, len(files))
+	var spaces []nvmetest.Namespace
+	for i := range files {
+		memory[i] = bytes.Repeat([]byte{0xA5}, 4<<20)
+		spaces = append(spaces, nvmetest.Namespace{BlockSize: block, Backend: nvmetest.MemoryOf(memory[i])})
+	}
+	target := startTarget(t, mode, spaces...)
+	var compare []string
+	for i, f := range files {
+		o := succeeds(t, at(target, "put", append(flags, "--yes", "--nsid", fmt.Sprint(i+1), f)...)...)
+		require.Contains(t, o.out, fmt.Sprintf("namespace %d\n", i+1))
+		want, err := os.ReadFile(f)
+		require.NoError(t, err)
+		want = append(want, make([]byte, (block-len(want)%block)%block)...)
+		require.True(t, bytes.Equal(want, memory[i][:len(want)]), "what is on the namespace is not the file, filled up with zeros to a block")
+		require.True(t, bytes.Equal(memory[i][len(want):], bytes.Repeat([]byte{0xA5}, len(memory[i])-len(want))), "put wrote behind the file")
+		compare = append(compare, "--file", f)
+	}
+	o := succeeds(t, at(target, "verify", append(flags, compare...)...)...)
+	require.Contains(t, o.out, "checksums  SHA-256 of ")
+	require.Contains(t, o.out, ": all right")
+	require.Contains(t, o.out, "4 shards on namespaces 1,2,3,4")
+
+	list := filepath.Join(t.TempDir(), "sums")
+	require.NoError(t, os.WriteFile(list, []byte(succeeds(t, "sums", files[1], files[2]).out), 0o600))
+	succeeds(t, at(target, "verify", append(flags, "--sums", list, "--nsid", "2-3")...)...)
+
+	o = succeeds(t, at(target, "", append(flags, "--nsid", "4,1", "--json")...)...)
+	r := decodeReport(t, o.out)
+	require.Len(t, r.Shards, 2)
+	require.Equal(t, []uint32{4, 1}, []uint32{r.Shards[0].NSID, r.Shards[1].NSID})
+	require.Nil(t, r.Checksums)
+	require.False(t, r.Target.Embedded)
+	require.Equal(t, target.Addr(), r.Target.Address)
+	require.Empty(t, target.Stats().TermReqs)
+	disconnected(t, target)
+}
+
+// disconnected waits for a target to notice that the host has gone.
+func disconnected(t *testing.T, target *nvmetest.Target) {
+	t.Helper()
+	require.Eventually(t, func() bool { return target.Stats().Open == 0 }, 5*time.Second, 5*time.Millisecond)
+}
+
+// decodeReport reads the JSON of a report.
+func decodeReport(t *testing.T, s string) *report {
+	t.Helper()
+	r := decode[report](t, s)
+	return &r
+}
+
+// decode reads one JSON object, which must not have fields that T has not.
+func decode[T any](t *testing.T, s string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(s))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&v))
+	require.False(t, d.More())
+	return v
+}
+
+// A shard that fills its namespace to the last block, and one that does not fit by a byte.
+func TestPutFits(t *testing.T) {
+	file := generated(t, "1M")[0]
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	blocks := (info.Size() + 511) / 512
+	target := startTarget(t, nvmetest.ModeNVMET,
+		nvmetest.Namespace{BlockSize: 512, Backend: nvmetest.Memory(blocks * 512)},
+		nvmetest.Namespace{BlockSize: 512, Backend: nvmetest.Memory((blocks - 1) * 512)})
+	succeeds(t, at(target, "put", "--yes", "--nsid", "1", file)...)
+	succeeds(t, at(target, "verify", "--nsid", "1", "--file", file)...)
+
+	o := shardload(t, at(target, "put", "--yes", "--nsid", "2", file)...)
+	require.Equal(t, exitFailed, o.status)
+	require.Contains(t, o.line(t), fmt.Sprintf("has %d bytes, more than namespace 2", info.Size()))
+	require.Zero(t, target.Stats().DataReceived%512, "nothing but whole blocks")
+}
+
+// TestRealModel does it with a model that somebody uses, whose length is no multiple of a block.
+func TestRealModel(t *testing.T) {
+	file := filepath.Join("..", "..", "..", "shared", "data", "silero_vad_16k.safetensors")
+	if _, err := os.Stat(file); err != nil {
+		t.Skipf("no real model here: %v", err)
+	}
+	target := startTarget(t, nvmetest.ModeNVMET,
+		nvmetest.Namespace{BlockSize: 512, Backend: nvmetest.Memory(2 << 20)}, nvmetest.Namespace{BlockSize: 4096, Backend: nvmetest.Memory(2 << 20)})
+	for _, nsid := range []string{"1", "2"} {
+		succeeds(t, at(target, "put", "--yes", "--nsid", nsid, file)...)
+		for _, queues := range []string{"1", "2", "4"} {
+			o := succeeds(t, at(target, "verify", "-i", queues, "--nsid", nsid, "--file", file)...)
+			require.Contains(t, o.out, ": all right")
+		}
+	}
+}
