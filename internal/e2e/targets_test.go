@@ -146,4 +146,3 @@ func split(t *testing.T, addr string) (host, port string) {
 	require.NoError(t, err)
 	return h, p
 }
-
