@@ -2,9 +2,7 @@ package capture
 
 import (
 	"bytes"
-	"encoding/xml"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -60,53 +58,42 @@ func byTshark(t testing.TB, file []byte, ports ...int) (all []seen) {
 	out, err := cmd.Output()
 	require.NoError(t, err, stderr.String())
 
-	// tshark prints strings of the traffic as they are; XML does not allow every byte.
-	out = bytes.ToValidUTF8(bytes.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' {
-			return ' '
-		}
-		return r
-	}, out), nil)
-	dec := xml.NewDecoder(bytes.NewReader(out))
+	// One element stands on a line, "<" occurs nowhere else, and what matters of a field is a number;
+	// a reader of XML would take ten times as long, and choke on strings of the traffic.
+	attr := func(line []byte, name string) (string, bool) {
+		_, v, ok := bytes.Cut(line, []byte(" "+name+`="`))
+		v, _, _ = bytes.Cut(v, []byte(`"`))
+		return string(v), ok
+	}
 	var fields []map[string]string // one for each PDU of the packet; the protocol "nvme" follows its PDU
 	frame, port, proto := 0, "", ""
-	for {
-		tok, err := dec.Token()
-		if err == io.EOF {
-			return all
-		}
-		require.NoError(t, err)
-		switch el := tok.(type) {
-		case xml.StartElement:
-			attr := map[string]string{}
-			for _, a := range el.Attr {
-				attr[a.Name.Local] = a.Value
+	for line := range bytes.Lines(out) {
+		line = bytes.TrimLeft(line, " ")
+		switch {
+		case bytes.HasPrefix(line, []byte("<packet>")):
+			fields = nil
+			frame++
+		case bytes.HasPrefix(line, []byte("<proto ")):
+			if proto, _ = attr(line, "name"); proto == "nvme-tcp" {
+				fields = append(fields, map[string]string{})
 			}
-			name := attr["name"]
-			switch {
-			case el.Name.Local == "packet":
-				fields = nil
-				frame++
-			case el.Name.Local == "proto":
-				if proto = name; name == "nvme-tcp" {
-					fields = append(fields, map[string]string{})
-				}
-			case proto == "tcp" && name == "tcp.srcport":
-				port = attr["show"]
-			case strings.HasPrefix(proto, "nvme") && len(fields) > 0:
-				f := fields[len(fields)-1]
-				if _, ok := f[name]; !ok {
-					f[name] = attr["show"]
+		case bytes.HasPrefix(line, []byte("<field ")):
+			name, _ := attr(line, "name")
+			show, ok := attr(line, "show")
+			if proto == "tcp" && name == "tcp.srcport" {
+				port = show
+			} else if ok && strings.HasPrefix(proto, "nvme") && len(fields) > 0 {
+				if f := fields[len(fields)-1]; f[name] == "" {
+					f[name] = show
 				}
 			}
-		case xml.EndElement:
-			if el.Name.Local == "packet" {
-				for _, f := range fields {
-					all = append(all, seenByTshark(t, frame, port, f))
-				}
+		case bytes.HasPrefix(line, []byte("</packet>")):
+			for _, f := range fields {
+				all = append(all, seenByTshark(t, frame, port, f))
 			}
 		}
 	}
+	return all
 }
 
 func seenByTshark(t testing.TB, frame int, port string, f map[string]string) seen {
@@ -189,6 +176,34 @@ func same(t testing.TB, theirs, ours []seen) {
 	require.Equal(t, len(theirs), len(ours), "PDUs that tshark saw, and we")
 }
 
+// padded reports whether the PDU has PAD.
+func (s *seen) padded() bool {
+	head := s.hlen
+	if s.header != "none" {
+		head += pdu.DigestLen
+	}
+	return s.pdo > head
+}
+
+// lenient forgives tshark 4.0 what it does to padded PDUs: it takes PAD for data, so that its verdict
+// on their data digests is no evidence, and it calls some malformed, shows not all of their fields,
+// and knows nothing of the command that was in one when the response comes.
+func lenient(theirs, ours []seen) []seen {
+	theirs = slices.Clone(theirs)
+	for i := range min(len(theirs), len(ours)) {
+		their, our := &theirs[i], &ours[i]
+		if our.padded() {
+			their.data = our.data
+		}
+		for _, f := range [][2]*int{{&their.cid, &our.cid}, {&their.ttag, &our.ttag}, {&their.offset, &our.offset}, {&their.length, &our.length}} {
+			if *f[0] == -1 {
+				*f[0] = *f[1]
+			}
+		}
+	}
+	return theirs
+}
+
 // byDirection sorts PDUs by who sent them, and drops the frame numbers: when segments come out of
 // order, the two decoders may see a PDU complete at different packets.
 func byDirection(all []seen) []seen {
@@ -262,28 +277,15 @@ func TestTshark(t *testing.T) {
 		})
 	}
 	t.Run("padding", func(t *testing.T) {
-		// tshark 4.0 takes PAD for data, so its verdict on the data digest of padded PDUs is no evidence.
 		file := own(t, 7, 1448).pcap("Ethernet")
 		ours, theirs := byUs(t, Config{}, file), byTshark(t, file, ownPorts...)
 		padded := 0
-		for i := range ours {
-			head := ours[i].hlen + map[bool]int{true: pdu.DigestLen}[ours[i].header != "none"]
-			if ours[i].pdo > head && i < len(theirs) {
-				theirs[i].data = ours[i].data
+		for _, s := range ours {
+			if s.padded() {
 				padded++
-			}
-			if i >= len(theirs) {
-				break
-			}
-			// And it calls such PDUs malformed: then it does not show all fields, nor place the response.
-			their, our := &theirs[i], &ours[i]
-			for _, f := range [][2]*int{{&their.cid, &our.cid}, {&their.ttag, &our.ttag}, {&their.offset, &our.offset}, {&their.length, &our.length}} {
-				if *f[0] == -1 {
-					*f[0] = *f[1]
-				}
 			}
 		}
 		require.Greater(t, padded, 20)
-		same(t, theirs, ours)
+		same(t, lenient(theirs, ours), ours)
 	})
 }
