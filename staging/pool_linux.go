@@ -34,8 +34,11 @@ func (p *Pool) mapHuge(policy Policy) error {
 	size := (int(p.info.Bytes) + hugePage - 1) / hugePage * hugePage
 	// mmap itself fails when too few pages are reserved; a cgroup limit shows only when they are touched.
 	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB)
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("fewer than %d pages of 2 MiB are free", size/hugePage)
+	}
 	if err != nil {
-		return fmt.Errorf("%d pages of 2 MiB: %w", size/hugePage, err)
+		return fmt.Errorf("mmap of %d pages of 2 MiB: %w", size/hugePage, err)
 	}
 	if err := unix.Madvise(m, unix.MADV_POPULATE_WRITE); err != nil && !errors.Is(err, unix.EINVAL) {
 		return errors.Join(fmt.Errorf("touching %d pages of 2 MiB: %w", size/hugePage, err), unix.Munmap(m))

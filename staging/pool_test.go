@@ -72,6 +72,24 @@ func TestPoolConfig(t *testing.T) {
 	require.False(t, p.Info().HugePages)
 }
 
+// What is required is there, or NewPool fails and says what to do.
+func TestPoolRequire(t *testing.T) {
+	p, err := NewPool(PoolConfig{Bytes: 4 << 20, HugePages: Require})
+	if err == nil {
+		require.True(t, p.Info().HugePages)
+		require.NoError(t, p.Close())
+	} else {
+		require.ErrorContains(t, err, "hugepages")
+	}
+	p, err = NewPool(PoolConfig{Bytes: 4 << 20, Lock: Require})
+	if err == nil {
+		require.Equal(t, p.Info().Bytes, p.Info().LockedBytes)
+		require.NoError(t, p.Close())
+	} else {
+		require.ErrorContains(t, err, "locked memory")
+	}
+}
+
 func TestPoolLastInFirstOut(t *testing.T) {
 	p := newPool(t, 4, 4096)
 	a, _ := p.TryGet()
