@@ -169,7 +169,7 @@ func (j *jsonScanner) escape() (rune, error) {
 	return r, nil
 }
 
-// hex4 takes \uXXXX.
+// hex4 takes \u and its four digits.
 func (j *jsonScanner) hex4() (rune, error) {
 	if j.i+6 > len(j.s) {
 		return 0, j.errorf("a string does not end")
