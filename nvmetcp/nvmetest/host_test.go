@@ -34,12 +34,19 @@ var testHostID = fabrics.HostID{0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 
 func dial(t *testing.T, addr string, req pdu.ICReq) *host {
 	t.Helper()
 	h := dialRaw(t, addr)
+	h.ic(req)
+	return h
+}
+
+// ic exchanges ICReq and ICResp.
+func (h *host) ic(req pdu.ICReq) {
+	h.t.Helper()
 	h.write(req.Append(nil))
 	p := h.read()
-	require.Equal(t, pdu.TypeICResp, p.Type)
-	require.NoError(t, h.icresp.Decode(p.Header))
-	h.ready(req)
-	return h
+	require.Equal(h.t, pdu.TypeICResp, p.Type)
+	require.NoError(h.t, h.icresp.Decode(p.Header))
+	h.in.Ready, h.in.Digests, h.in.Align = true, h.icresp.DGST, req.HPDA
+	h.out = pdu.Layout{Digests: h.icresp.DGST, Align: h.icresp.CPDA}
 }
 
 func dialRaw(t *testing.T, addr string) *host {
@@ -49,11 +56,6 @@ func dialRaw(t *testing.T, addr string) *host {
 	t.Cleanup(func() { nc.Close() })
 	require.NoError(t, nc.SetDeadline(time.Now().Add(10*time.Second)))
 	return &host{t: t, nc: nc, in: pdu.Framing{Role: pdu.Host}}
-}
-
-func (h *host) ready(req pdu.ICReq) {
-	h.in.Ready, h.in.Digests, h.in.Align = true, h.icresp.DGST, req.HPDA
-	h.out = pdu.Layout{Digests: h.icresp.DGST, Align: h.icresp.CPDA}
 }
 
 func (h *host) write(b []byte) {
