@@ -243,10 +243,10 @@ func TestF18KeepAliveUnderLoad(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			data := content(1 << 20)
 			tgt := start(t, disk(mode, 512, data))
-			sub := dial(t, tgt, &Options{NumIOQueues: 2, KeepAlive: 200 * time.Millisecond})
+			sub := dial(t, tgt, &Options{NumIOQueues: 2, KeepAlive: 400 * time.Millisecond})
 			ns, err := sub.Namespace(t.Context(), 1)
 			require.NoError(t, err)
-			ctx := within(t, 900*time.Millisecond)
+			ctx := within(t, 1500*time.Millisecond)
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {

@@ -213,7 +213,7 @@ func TestF37FeedGivesBuffersBackWhenCancelled(t *testing.T) {
 		tgt := start(t, disk(mode, 512, data))
 		ns := open(t, tgt, &Options{Driver: d, NumIOQueues: 2, QueueSize: 16})
 		tgt.SetFaults(nvmetest.Faults{Rules: []nvmetest.Rule{
-			{Queue: nvmetest.IOQueue, Nth: 20, Do: nvmetest.Action{Delay: 300 * time.Millisecond}},
+			{Queue: nvmetest.IOQueue, Nth: 20, Do: nvmetest.Action{Delay: 400 * time.Millisecond}},
 		}})
 		f := newListFeed(ns, data, 200, 5000)
 		reason := errors.New("enough")
@@ -222,7 +222,7 @@ func TestF37FeedGivesBuffersBackWhenCancelled(t *testing.T) {
 		time.AfterFunc(40*time.Millisecond, func() { cancel(reason) })
 		begin := time.Now()
 		err := ns.Feed(ctx, f)
-		require.Less(t, time.Since(begin), 280*time.Millisecond)
+		require.Less(t, time.Since(begin), 380*time.Millisecond)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, reason)
 		f.settled(t)
@@ -237,7 +237,7 @@ func TestF37FeedGivesBuffersBackWhenCancelled(t *testing.T) {
 		}
 		require.Positive(t, cancelled)
 		tgt.SetFaults(nvmetest.Faults{})
-		time.Sleep(350 * time.Millisecond)
+		time.Sleep(450 * time.Millisecond)
 		for _, r := range f.reads[:f.next] {
 			require.True(t, bytes.Equal(make([]byte, len(r.Buf)), r.Buf), "late data")
 		}

@@ -450,7 +450,7 @@ func TestF37BufferIsFreeAfterCancel(t *testing.T) {
 			ns := open(t, tgt, &Options{Driver: d, NumIOQueues: 2, MaxIO: 128 << 10})
 			for _, size := range []int{1000, 1 << 20} {
 				tgt.SetFaults(nvmetest.Faults{Rules: []nvmetest.Rule{{
-					Queue: nvmetest.IOQueue, Opcodes: []nvme.Opcode{nvme.OpRead}, Do: nvmetest.Action{Delay: 300 * time.Millisecond},
+					Queue: nvmetest.IOQueue, Opcodes: []nvme.Opcode{nvme.OpRead}, Do: nvmetest.Action{Delay: 400 * time.Millisecond},
 				}}})
 				b := make([]byte, size)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -459,12 +459,12 @@ func TestF37BufferIsFreeAfterCancel(t *testing.T) {
 				cancel()
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.Zero(t, n)
-				require.Less(t, time.Since(begin), 250*time.Millisecond, "the deadline holds")
+				require.Less(t, time.Since(begin), 350*time.Millisecond, "the deadline holds")
 				require.False(t, Retryable(err))
 				mark := bytes.Repeat([]byte{0x5A}, size)
 				copy(b, mark)
 				tgt.SetFaults(nvmetest.Faults{})
-				time.Sleep(400 * time.Millisecond) // the late data comes
+				time.Sleep(450 * time.Millisecond) // the late data comes
 				require.True(t, bytes.Equal(mark, b), "late data was written into a buffer that had been given back")
 				_, err = ns.ReadAt(b, 0)
 				require.NoError(t, err, "the association goes on")
