@@ -12,13 +12,13 @@ import (
 )
 
 func generateCommand(fs *pflag.FlagSet) runner {
-	size := defaultModel
-	fs.Var(&size, "size", "size of the model")
+	var made modelFlags
+	made.add(fs)
 	return func(ctx context.Context, con console, args []string) error {
 		if len(args) != 1 {
 			return usagef("generate writes to one directory, not %d", len(args))
 		}
-		m, err := newModel(int64(size))
+		m, err := newModel(made)
 		if err != nil {
 			return err
 		}

@@ -32,19 +32,17 @@ func (l *loadFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&l.json, "json", false, "print the report as a JSON object")
 }
 
-const defaultModel = byteSize(512 << 20)
-
 func loadCommand(fs *pflag.FlagSet) runner {
 	var l loadFlags
 	l.add(fs)
-	size := defaultModel
-	fs.Var(&size, "size", "size of the made-up model")
+	var made modelFlags
+	made.add(fs)
 	return func(ctx context.Context, con console, _ []string) error {
 		if l.traddr == "" {
-			return l.loadEmbedded(ctx, con, size)
+			return l.loadEmbedded(ctx, con, made)
 		}
-		if fs.Changed("size") {
-			return usagef("--size is for the made-up model; the target at --traddr has its own")
+		if fs.Changed("size") || fs.Changed("shards") {
+			return usagef("--size and --shards are for the made-up model; the target at --traddr has its own")
 		}
 		if err := l.needTarget(); err != nil {
 			return err
@@ -61,11 +59,11 @@ func loadCommand(fs *pflag.FlagSet) runner {
 const embeddedNQN = "nqn.2025-01.io.nvstage:shardload"
 
 // loadEmbedded loads a made-up model from a target in this process.
-func (l *loadFlags) loadEmbedded(ctx context.Context, con console, size byteSize) error {
+func (l *loadFlags) loadEmbedded(ctx context.Context, con console, made modelFlags) error {
 	if err := l.noTarget(); err != nil {
 		return err
 	}
-	m, err := newModel(int64(size))
+	m, err := newModel(made)
 	if err != nil {
 		return err
 	}

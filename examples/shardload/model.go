@@ -9,15 +9,28 @@ import (
 	"sync"
 
 	"github.com/nvstage/nvstage/staging"
+	"github.com/spf13/pflag"
 )
 
 const (
-	modelShards = 4
-	minModel    = 1 << 20
-	maxModel    = 1 << 42
+	minModel       = 1 << 20
+	maxModel       = 1 << 42
+	maxModelShards = 64
 	// modelBlock is what shards are padded to on a namespace, in bytes.
 	modelBlock = 4096
 )
+
+// modelFlags say what model to make up.
+type modelFlags struct {
+	size   byteSize
+	shards int
+}
+
+func (f *modelFlags) add(fs *pflag.FlagSet) {
+	f.size = 512 << 20
+	fs.Var(&f.size, "size", "size of the made-up model")
+	fs.IntVar(&f.shards, "shards", 4, "shards of the made-up model")
+}
 
 // model is a made-up model: tensors named, shaped and spread over shards as those of a Llama are. Their
 // bytes are computed from where they are whenever they are read, so a model takes no memory and may be of any size.
@@ -27,9 +40,13 @@ type model struct {
 
 // newModel makes a model of about size bytes: as wide as it can be with eight layers or more in three
 // quarters of the bytes, and with a vocabulary that takes the rest.
-func newModel(size int64) (*model, error) {
+func newModel(f modelFlags) (*model, error) {
+	size := int64(f.size)
 	if size < minModel || size > maxModel {
 		return nil, usagef("--size %d: want 1M to 4T", size)
+	}
+	if f.shards < 1 || f.shards > maxModelShards {
+		return nil, usagef("--shards %d: want 1 to %d", f.shards, maxModelShards)
 	}
 	width := int64(64)
 	for 8*layerBytes(2*width) <= size/4*3 {
@@ -43,7 +60,7 @@ func newModel(size int64) (*model, error) {
 		tensors = append(tensors, layerTensors(i, width)...)
 	}
 	tensors = append(tensors, bf16("model.norm.weight", width), bf16("lm_head.weight", vocab, width))
-	return split(tensors)
+	return split(tensors, f.shards)
 }
 
 // layerTensors is one layer, in the order of names, which is that of real shards: the attention has a
@@ -84,17 +101,17 @@ func totalBytes(tensors []staging.TensorInfo) int64 {
 }
 
 // split puts tensors into shards of about the same size, in order.
-func split(tensors []staging.TensorInfo) (*model, error) {
+func split(tensors []staging.TensorInfo, shards int) (*model, error) {
 	m := &model{}
 	left, total := tensors, totalBytes(tensors)
 	done := int64(0)
-	for i := range int64(modelShards) {
+	for i := 1; i <= shards; i++ {
 		n := 0
-		for n < len(left) && (i == modelShards-1 || done < total*(i+1)/modelShards) {
+		for n < len(left) && (i == shards || done < total/int64(shards)*int64(i)) {
 			done += totalBytes(left[n : n+1])
 			n++
 		}
-		s, err := newModelShard(int(i), left[:n])
+		s, err := newModelShard(fmt.Sprintf("model-%05d-of-%05d.safetensors", i, shards), uint64(i)<<56, left[:n])
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +146,7 @@ type modelShard struct {
 	seed   uint64
 }
 
-func newModelShard(i int, tensors []staging.TensorInfo) (*modelShard, error) {
+func newModelShard(name string, seed uint64, tensors []staging.TensorInfo) (*modelShard, error) {
 	h, err := staging.NewHeader(tensors, map[string]string{"format": "pt"})
 	if err != nil {
 		return nil, err
@@ -138,10 +155,7 @@ func newModelShard(i int, tensors []staging.TensorInfo) (*modelShard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &modelShard{
-		name: fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, modelShards), header: h, text: text,
-		seed: uint64(i+1) << 56,
-	}, nil
+	return &modelShard{name: name, header: h, text: text, seed: seed}, nil
 }
 
 // padded is the size of the shard on a namespace.

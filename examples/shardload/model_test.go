@@ -19,13 +19,13 @@ import (
 
 func TestModelSizes(t *testing.T) {
 	for _, size := range []int64{minModel, 3 << 20, 16 << 20, 512 << 20, 1 << 30, 100 << 30, maxModel} {
-		m, err := newModel(size)
+		m, err := newModel(modelFlags{byteSize(size), 4})
 		require.NoError(t, err)
-		require.Len(t, m.shards, modelShards)
+		require.Len(t, m.shards, 4)
 		var bytes, layers int64
 		name := regexp.MustCompile(`^(model\.embed_tokens|model\.norm|lm_head|model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj|(input|post_attention)_layernorm))\.weight$`)
 		for _, s := range m.shards {
-			require.InEpsilon(t, size/modelShards, s.header.Size, 0.5, "shards are about the same size")
+			require.InEpsilon(t, size/4, s.header.Size, 0.5, "shards are about the same size")
 			for _, tensor := range s.header.Tensors {
 				require.Regexp(t, name, tensor.Name)
 				require.Equal(t, staging.BF16, tensor.DType)
@@ -43,7 +43,7 @@ func TestModelSizes(t *testing.T) {
 
 // What a shard's ReadAt gives must not depend on how it is cut, or a wrong cut would go unseen.
 func TestModelShardReads(t *testing.T) {
-	m, err := newModel(minModel)
+	m, err := newModel(modelFlags{minModel, 4})
 	require.NoError(t, err)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]bool{}
@@ -86,9 +86,30 @@ func TestModelShardReads(t *testing.T) {
 	}
 }
 
+func TestModelShardNumbers(t *testing.T) {
+	whole, err := newModel(modelFlags{8 << 20, 1})
+	require.NoError(t, err)
+	for _, n := range []int{2, 3, maxModelShards} {
+		m, err := newModel(modelFlags{8 << 20, n})
+		require.NoError(t, err)
+		require.Len(t, m.shards, n)
+		var names []string
+		for _, s := range m.shards {
+			for _, tensor := range s.header.Tensors {
+				names = append(names, tensor.Name)
+			}
+		}
+		require.Len(t, names, len(whole.shards[0].header.Tensors))
+		for i, tensor := range whole.shards[0].header.Tensors {
+			require.Equal(t, tensor.Name, names[i])
+		}
+	}
+	succeeds(t, "--size", "1M", "--shards", "64") // some of them have no tensors
+}
+
 func TestGenerate(t *testing.T) {
 	files := generated(t, "1M")
-	m, err := newModel(minModel)
+	m, err := newModel(modelFlags{minModel, 4})
 	require.NoError(t, err)
 	for i, f := range files {
 		got, err := os.ReadFile(f)
@@ -104,7 +125,7 @@ func TestGenerate(t *testing.T) {
 }
 
 func BenchmarkModelRead(b *testing.B) {
-	m, err := newModel(int64(defaultModel))
+	m, err := newModel(modelFlags{512 << 20, 4})
 	require.NoError(b, err)
 	buf := make([]byte, 1<<20)
 	b.SetBytes(int64(len(buf)))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nvstage/nvstage/nvmetcp/nvmetest"
+	"github.com/nvstage/nvstage/staging"
 )
 
 // TestReportIsDocumented compares the fields that reports have with those that README.md explains.
@@ -140,6 +141,23 @@ func TestLatencies(t *testing.T) {
 	require.InEpsilon(t, float64(maxLatency/time.Microsecond), l.report().Max, 2e-3)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { l.add(time.Millisecond) }))
 	require.Zero(t, newLatencies().report())
+}
+
+// The first layer to be complete need not be the first to begin.
+func TestMilestones(t *testing.T) {
+	var plan staging.Plan
+	names := []string{"embed", "l.0.a", "l.1.a", "l.1.b", "l.0.b"}
+	for _, name := range names {
+		plan = append(plan, staging.PlanTensor{TensorInfo: &staging.TensorInfo{Name: name}})
+	}
+	s, layers := &stream{plan: plan}, layersOf(plan)
+	require.Equal(t, map[string]int{"l.0": 2, "l.1": 2}, layers)
+	for i, want := range []string{"", "", "", "l.1", "l.1"} {
+		s.mark(names[i], layers)
+		require.Equal(t, want, s.layer, names[i])
+		require.Equal(t, want != "", !s.layerAt.IsZero())
+		require.Equal(t, "embed", s.tensor)
+	}
 }
 
 func TestLayerOf(t *testing.T) {

@@ -34,11 +34,10 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func roundTrip(t *testing.T, mode nvmetest.Mode, block int, files, flags []string) {
-	memory := make([][]byte, len(files))
+	const size = 4 << 20
 	var spaces []nvmetest.Namespace
-	for i := range files {
-		memory[i] = bytes.Repeat([]byte{0xA5}, 4<<20)
-		spaces = append(spaces, nvmetest.Namespace{BlockSize: block, Backend: nvmetest.MemoryOf(memory[i])})
+	for range files {
+		spaces = append(spaces, nvmetest.Namespace{BlockSize: block, Backend: nvmetest.MemoryOf(bytes.Repeat([]byte{0xA5}, size))})
 	}
 	target := startTarget(t, mode, spaces...)
 	var compare []string
@@ -48,8 +47,9 @@ func roundTrip(t *testing.T, mode nvmetest.Mode, block int, files, flags []strin
 		want, err := os.ReadFile(f)
 		require.NoError(t, err)
 		want = append(want, make([]byte, (block-len(want)%block)%block)...)
-		require.True(t, bytes.Equal(want, memory[i][:len(want)]), "what is on the namespace is not the file, filled up with zeros to a block")
-		require.True(t, bytes.Equal(memory[i][len(want):], bytes.Repeat([]byte{0xA5}, len(memory[i])-len(want))), "put wrote behind the file")
+		got := contentOf(t, spaces[i])
+		require.True(t, bytes.Equal(want, got[:len(want)]), "what is on the namespace is not the file, filled up with zeros to a block")
+		require.True(t, bytes.Equal(got[len(want):], bytes.Repeat([]byte{0xA5}, size-len(want))), "put wrote behind the file")
 		compare = append(compare, "--file", f)
 	}
 	o := succeeds(t, at(target, "verify", append(flags, compare...)...)...)
@@ -70,6 +70,15 @@ func roundTrip(t *testing.T, mode nvmetest.Mode, block int, files, flags []strin
 	require.Equal(t, target.Addr(), r.Target.Address)
 	require.Empty(t, target.Stats().TermReqs)
 	disconnected(t, target)
+}
+
+// contentOf is what is on a namespace.
+func contentOf(t *testing.T, ns nvmetest.Namespace) []byte {
+	t.Helper()
+	b := make([]byte, ns.Backend.Size())
+	_, err := ns.Backend.ReadAt(b, 0)
+	require.NoError(t, err)
+	return b
 }
 
 // disconnected waits for a target to notice that the host has gone.
@@ -111,6 +120,23 @@ func TestPutFits(t *testing.T) {
 	require.Equal(t, exitFailed, o.status)
 	require.Contains(t, o.line(t), fmt.Sprintf("has %d bytes, more than namespace 2", info.Size()))
 	require.Zero(t, target.Stats().DataReceived%512, "nothing but whole blocks")
+}
+
+// The buffer of the last block has been used before: what was in it must not be written.
+func TestPutFillsUpWithZeros(t *testing.T) {
+	dir := t.TempDir()
+	file := strings.TrimSpace(succeeds(t, "generate", "--size", "4M", "--shards", "1", dir).out)
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	ns := nvmetest.Namespace{BlockSize: 4096, Backend: nvmetest.MemoryOf(bytes.Repeat([]byte{0xA5}, 8<<20))}
+	target := startTarget(t, nvmetest.ModeNVMET, ns)
+	succeeds(t, at(target, "put", "-y", "--memory", "1M", "--nsid", "1", file)...)
+	rest := 4096 - len(want)%4096
+	require.NotEqual(t, 4096, rest, "this shard needs none")
+	got := contentOf(t, ns)
+	require.True(t, bytes.Equal(want, got[:len(want)]))
+	require.True(t, bytes.Equal(make([]byte, rest), got[len(want):][:rest]))
+	require.EqualValues(t, 0xA5, got[len(want)+rest])
 }
 
 // TestRealModel does it with a model that somebody uses, whose length is no multiple of a block.
