@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,7 +182,7 @@ func TestPortReuse(t *testing.T) {
 	b := tr.dial(host4, ctrl4)
 	b.seq = [2]uint32{77, 99}
 	b.handshake().ic(pdu.Digests{Header: true, Data: true}, 3).traffic(2)
-	tr.packets = append(tr.packets[:3:3], append(tr.packets[:1:1], tr.packets[3:]...)...) // and a SYN sent twice
+	tr.packets = slices.Insert(tr.packets, 5, tr.packets[0], tr.packets[1]) // SYNs sent twice are no new connection
 	r := read(Config{}, tr.pcap("Ethernet"))
 	require.Empty(t, r.errs)
 	require.Len(t, r.pdus, len(a.sent)+len(b.sent))
@@ -189,6 +190,55 @@ func TestPortReuse(t *testing.T) {
 		require.Equal(t, 1+i/len(a.sent), p.Conn.N)
 		require.Equal(t, append(a.sent, b.sent...)[i].wire, wire(p, pdu.Digests{}))
 	}
+}
+
+// TestPortReuseCut: the new connection ends the old one, whose last PDU was not complete.
+func TestPortReuseCut(t *testing.T) {
+	tr := &trace{t: t, segments: []int{128, 128, 100}}
+	a := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{}, 0)
+	a.send(pdu.Host, a.data(pdu.Host, pdu.Data{}, pat(100, 0)))
+	tr.packets = tr.packets[:len(tr.packets)-1]
+	cut := len(tr.packets)
+	tr.dial("192.0.2.2:50000", ctrl4).handshake()
+	b := tr.dial(host4, ctrl4)
+	b.seq = [2]uint32{77, 99}
+	b.handshake().ic(pdu.Digests{}, 0)
+	r := read(Config{}, tr.pcap("Ethernet"))
+	require.Len(t, r.errs, 1)
+	e := errAt(t, r, 0, ErrCut)
+	require.Equal(t, cut, e.Frame, "the last packet of that direction")
+	require.Equal(t, 1, e.Conn.N)
+	require.Len(t, r.pdus, 5)
+	require.Equal(t, 2, r.pdus[4].Conn.N)
+}
+
+// TestLateICResp: what the host says waits until the digests are known.
+func TestLateICResp(t *testing.T) {
+	tr := &trace{t: t}
+	c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{Header: true}, 0)
+	c.send(pdu.Controller, c.cmd(nvme.SQE{CID: 1}, nil))
+	tr.packets[4], tr.packets[5] = tr.packets[5], tr.packets[4]
+	r := read(Config{}, tr.pcap("Ethernet"))
+	requireAll(t, r, c)
+	require.Equal(t, []int{4, 6, 6}, []int{r.pdus[0].Frame, r.pdus[1].Frame, r.pdus[2].Frame})
+
+	t.Run("TermReq does not wait", func(t *testing.T) { // it never has digests
+		tr := &trace{t: t}
+		c := tr.dial(host4, ctrl4).handshake()
+		c.send(pdu.Controller, (&pdu.ICReq{}).Append(nil), (&pdu.TermReq{Type: pdu.TypeH2CTermReq}).Append(nil))
+		requireAll(t, read(Config{}, tr.pcap("Ethernet")), c)
+	})
+	t.Run("gap meanwhile", func(t *testing.T) { // a header that is not understood bounds nothing
+		tr := &trace{t: t}
+		c := tr.dial(host4, ctrl4).handshake()
+		c.send(pdu.Controller, (&pdu.ICReq{}).Append(nil))
+		c.send(pdu.Controller, c.cmd(nvme.SQE{}, pat(64, 0)))
+		tr.packets[len(tr.packets)-1].snap = 20 + 80
+		r := read(Config{}, tr.pcap("Ethernet"))
+		require.Len(t, r.errs, 1)
+		errAt(t, r, 0, ErrGap)
+		require.Len(t, r.pdus, 1)
+	})
 }
 
 func errAt(t testing.TB, r result, i int, target error) *Error {
@@ -208,6 +258,13 @@ func TestNoStart(t *testing.T) {
 		tr := &trace{t: t}
 		c := tr.dial(host4, ctrl4).ic(pdu.Digests{Header: true}, 0)
 		c.traffic(1)
+		requireAll(t, read(Config{}, tr.pcap("Ethernet")), c)
+	})
+	t.Run("the host's SYN missing", func(t *testing.T) {
+		tr := &trace{t: t}
+		c := tr.dial(host4, "192.0.2.9:7777").handshake().ic(pdu.Digests{Header: true}, 0)
+		c.traffic(1)
+		tr.packets = tr.packets[1:]
 		requireAll(t, read(Config{}, tr.pcap("Ethernet")), c)
 	})
 	t.Run("ICReq missing too", func(t *testing.T) {
@@ -399,6 +456,18 @@ func TestGarbage(t *testing.T) {
 		require.ErrorAs(t, r.errs[0], &e)
 		require.Empty(t, r.pdus)
 	})
+	t.Run("no ICReq", func(t *testing.T) { // the stream's first byte is known
+		tr := &trace{t: t}
+		c := tr.dial(host4, ctrl4).handshake()
+		c.send(pdu.Host, (&pdu.ICResp{MAXH2CDATA: 4096}).Append(nil))
+		c.stream(pdu.Controller, c.cmd(nvme.SQE{}, nil))
+		r := read(Config{}, tr.pcap("Ethernet"))
+		requirePDUs(t, r, c)
+		require.Len(t, r.errs, 1)
+		var e *pdu.Error
+		require.ErrorAs(t, r.errs[0], &e)
+		require.Equal(t, pdu.FESSequenceError, e.FES)
+	})
 	t.Run("wrong fields", func(t *testing.T) { // framing is not lost
 		tr := &trace{t: t}
 		c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{}, 0)
@@ -443,6 +512,35 @@ func TestTooLong(t *testing.T) {
 		e := errAt(t, r, 0, ErrGap)
 		require.Equal(t, n+5, e.Frame)
 	})
+}
+
+// TestTooManyAhead: tiny segments cost more than their bytes.
+func TestTooManyAhead(t *testing.T) {
+	tr := &trace{t: t, segments: []int{1000}}
+	c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{}, 0)
+	tr.segments = []int{1}
+	c.stream(pdu.Host, make([]byte, maxAhead+100))
+	tr.packets = slices.Delete(tr.packets, 5, 6)
+	r := read(Config{}, tr.pcap("Ethernet"))
+	e := errAt(t, r, 0, ErrGap)
+	require.Equal(t, 5+maxAhead+1, e.Frame)
+}
+
+// TestCutAnywhere ends a capture at every byte of a PDU with digests.
+func TestCutAnywhere(t *testing.T) {
+	tr := &trace{t: t}
+	c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{Header: true, Data: true}, 7)
+	b := c.data(pdu.Host, pdu.Data{CCCID: 7}, pat(16, 0))
+	for n := 1; n < len(b); n++ {
+		packets := len(tr.packets)
+		c.stream(pdu.Host, b[:n])
+		r := read(Config{}, tr.pcap("Ethernet"))
+		require.Len(t, r.errs, 1)
+		errAt(t, r, 0, ErrCut)
+		require.Equal(t, n >= 24, len(r.pdus) == 3)
+		tr.packets = tr.packets[:packets]
+		c.seq[pdu.Host] -= uint32(n)
+	}
 }
 
 func TestCut(t *testing.T) {

@@ -55,8 +55,7 @@ func (d *decoder) segment(seg segment) {
 	c.last = d.frame
 	if !c.refused {
 		c.to(seg).segment(seg)
-		c.dirs[pdu.Host].cut() // what one end said may let the other be understood
-		c.dirs[pdu.Controller].cut()
+		c.dirs[pdu.Controller].cut() // what waits for ICResp may be understood now
 	}
 }
 

@@ -189,6 +189,14 @@ func TestHostileFile(t *testing.T) {
 			r := read(Config{}, file)
 			require.Len(t, r.errs, 1)
 			require.Empty(t, r.pdus)
+			switch name { // by what it says, not by what happens when it is believed
+			case "version 2":
+				require.ErrorContains(t, r.errs[0], "version")
+			case "unknown of 2^32-4 bytes":
+				require.ErrorIs(t, r.errs[0], io.ErrUnexpectedEOF)
+			default:
+				require.ErrorContains(t, r.errs[0], "damaged")
+			}
 		})
 	}
 	for name, file := range map[string][]byte{ // strange, but no reason to stop
