@@ -146,6 +146,7 @@ func (c *Conn) end(cmd *command) {
 	c.count.statuses(cmd.status)
 	c.sqhd = uint16((int(c.sqhd) + 1) % c.sqsize)
 	c.cur.cids = append(c.cur.cids, cmd.sqe.CID)
+	c.lastCID = cmd.sqe.CID
 	if cmd.buf != nil {
 		c.cur.owned = append(c.cur.owned, cmd.buf)
 	}

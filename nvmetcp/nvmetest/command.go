@@ -56,7 +56,7 @@ func (c *Conn) capsule(h pdu.CommonHeader, hdr, data []byte, tooLong, badDigest 
 		c.finish(cmd, c.fail(nvme.StatusCommandIDConflict))
 		return nil
 	}
-	if act != nil && act.Status != 0 && act.Breach == 0 {
+	if act != nil && act.Status != 0 && act.Breach != BreachEarlyError {
 		c.finish(cmd, act.Status)
 		return nil
 	}

@@ -45,6 +45,7 @@ type Conn struct {
 	maxR2T      int // outstanding for one command
 	outstanding int
 	overran     bool
+	lastCID     uint16               // of the command that ended last
 	busy        [1 << 16 / 64]uint64 // CIDs whose end was not yet sent
 	free        []*command
 	held        []*command // not yet answered, in no order

@@ -16,7 +16,8 @@ type Faults struct {
 	Rules      []Rule           // the first one that matches a command decides
 
 	// OnCommand is asked about every command for which no rule decided, with no lock held, before
-	// the command is looked at. It may block: the connection then receives nothing more.
+	// the command is looked at. It may block: the connection then receives nothing more, and
+	// [Target.Close] waits for it.
 	OnCommand func(Command) Action
 	// OnConn is called with every new connection before it is served.
 	OnConn func(*Conn)
@@ -87,7 +88,7 @@ type Command struct {
 type Action struct {
 	Delay  time.Duration // hold the answer back
 	Drop   bool          // never answer; only Abort ends the command, with a target that really aborts
-	Status nvme.Status   // not 0: do not execute, complete with this. A write does get its R2T only with Breach
+	Status nvme.Status   // not 0: do not execute, and ask for no data, but complete with this
 	Result *uint64       // DW1:DW0 of the completion
 
 	CorruptData         bool // one bit of the data is wrong, and its digest is right for the wrong data
@@ -95,7 +96,7 @@ type Action struct {
 	CorruptHeaderDigest bool // HDGST of the answer's first PDU is wrong
 	Breach              Breach
 	Raw                 []byte       // send this in place of the answer; the command stays outstanding
-	Term                *pdu.TermReq // send this in place of the answer, and nothing after it
+	Term                *pdu.TermReq // send this C2HTermReq in place of the answer, and nothing after it
 
 	Close      Close // in place of the answer, or after CloseAfter bytes of it
 	CloseAfter int   // bytes

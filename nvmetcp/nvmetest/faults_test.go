@@ -72,6 +72,13 @@ func r2tOf(t *testing.T, p pdu.Raw) pdu.R2T {
 
 func TestStatusFault(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode Mode) {
+		_, twice := faulty(t, mode, pdu.Digests{}, Action{Status: nvme.StatusInternalError.Status(), Breach: BreachDuplicateResp})
+		twice.send(readSQE(512), nil)
+		both, err := twice.pdus()
+		require.NoError(t, err)
+		require.Len(t, both, 2)
+		require.Equal(t, nvme.StatusInternalError, cqeOf(t, both[1]).Status.Code())
+
 		st := nvme.StatusNamespaceNotReady.Status().WithCRD(2)
 		for _, sqe := range []nvme.SQE{readSQE(4096), writeSQE(4096)} {
 			target, h := faulty(t, mode, pdu.Digests{}, Action{Status: st})
@@ -278,6 +285,10 @@ func TestReadBreaches(t *testing.T) {
 			require.Len(t, all, 1)
 			require.NotEqual(t, uint16(2), cqeOf(t, all[0]).CID)
 		}
+		all = run(BreachStaleResp, nvme.Flush(1))
+		require.Len(t, all, 2)
+		require.Equal(t, []uint16{1, 2}, []uint16{cqeOf(t, all[0]).CID, cqeOf(t, all[1]).CID})
+
 		all = run(BreachDataForWrite, nvme.Flush(1))
 		require.Len(t, all, 2)
 		require.EqualValues(t, 512, dataOf(t, all[0]).DATAL)

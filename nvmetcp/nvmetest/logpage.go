@@ -153,7 +153,9 @@ func (c *Conn) discoveryLog() []byte {
 		}
 	}
 	self := entry(c.port, discoveryNQN, fabrics.SUBTYPECurrent)
-	self.EFLAGS = fabrics.EFLAGSDuplicate | fabrics.EFLAGSPersistent
+	if t.profile.Mode != ModeNVMET {
+		self.EFLAGS = fabrics.EFLAGSDuplicate | fabrics.EFLAGSPersistent
+	}
 	entries := []fabrics.DiscoveryEntry{self}
 	for _, p := range ports {
 		for _, sub := range t.order {

@@ -15,6 +15,7 @@ type Breach uint8
 const (
 	BreachDuplicateResp Breach = iota + 1 // the CapsuleResp comes twice
 	BreachUnknownCID                      // the CapsuleResp has a CID that is not outstanding; the right one never comes
+	BreachStaleResp                       // before the answer, the CapsuleResp of the last command comes again
 	BreachDataForWrite                    // C2HData for a command that sends data or has none, before its answer
 	BreachR2TForRead                      // R2T for a command that receives data or has none, before its answer
 	BreachSecondICResp                    // an ICResp before the answer
@@ -68,7 +69,9 @@ func (c *Conn) misbehave(cmd *command) bool {
 		return true
 	case a.Term != nil:
 		c.hold(cmd)
-		c.cur.arena = a.Term.Append(c.cur.arena)
+		p := *a.Term
+		p.Type = pdu.TypeC2HTermReq
+		c.cur.arena = p.Append(c.cur.arena)
 		c.cur.end = sendNoMore
 		return true
 	case a.Close != CloseNot:
@@ -167,6 +170,12 @@ func (c *Conn) breach(cmd *command) bool {
 		c.hold(cmd)
 		c.capsuleResp(nvme.CQE{CID: c.idleCID(), Status: cmd.status}, nil)
 		return true
+	case BreachStaleResp:
+		stale := c.lastCID
+		if c.busy[stale/64]&(1<<(stale%64)) != 0 {
+			stale = c.idleCID()
+		}
+		c.capsuleResp(nvme.CQE{CID: stale, Status: cmd.status}, nil)
 	case BreachDataForWrite:
 		if cmd.sqe.Direction() != nvme.DirControllerToHost {
 			c.raw(cid, 0, make([]byte, 512), pdu.FlagLast)
