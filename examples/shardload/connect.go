@@ -31,7 +31,7 @@ func (c *connectFlags) connect(ctx context.Context, host nvmetcp.Host, target nv
 // within bounds what is done before the first byte of a shard moves.
 func (c *connectFlags) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := time.Duration(c.timeout)
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: not connected in %v, which is --timeout", nvmetcp.ErrTimeout, limit))
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: it took more than %v, which is --timeout", nvmetcp.ErrTimeout, limit))
 }
 
 // lingerAfterSignal is how long a person who pressed Ctrl-C has to wait for a target that does not answer.

@@ -321,3 +321,47 @@ func TestSumsList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"a b": sum, "c": sum}, ref.sums)
 }
+
+// TestSilentTargets meets targets that stop to answer at one point or another: nothing outlasts the timeout.
+func TestSilentTargets(t *testing.T) {
+	admin := func(f func(nvmetest.Command) bool) nvmetest.Faults {
+		return nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action { return nvmetest.Action{Drop: c.QID == 0 && f(c)} }}
+	}
+	file := generated(t, "1M")[0]
+	for name, faults := range map[string]nvmetest.Faults{
+		"no ICResp":       {Conn: nvmetest.ConnFaults{NoICResp: true}},
+		"never ready":     {Controller: nvmetest.ControllerFaults{NeverReady: true}},
+		"no answers":      admin(func(nvmetest.Command) bool { return true }),
+		"no Identify":     admin(func(c nvmetest.Command) bool { return c.SQE.Opcode == nvme.OpIdentify }),
+		"no Get Log Page": admin(func(c nvmetest.Command) bool { return c.SQE.Opcode == nvme.OpGetLogPage }),
+		"no I/O":          {Rules: []nvmetest.Rule{{Queue: nvmetest.IOQueue, Opcodes: []nvme.Opcode{nvme.OpRead, nvme.OpWrite, nvme.OpFlush}, Do: nvmetest.Action{Drop: true}}}},
+		"stalls":          {Conn: nvmetest.ConnFaults{StallAfterSent: 700}},
+		"no shutdown":     {Controller: nvmetest.ControllerFaults{NeverShutdown: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := startTarget(t, nvmetest.ModeNVMET, nvmetest.Namespace{Backend: nvmetest.Memory(1 << 20)})
+			succeeds(t, at(target, "put", "-y", "--nsid", "1", file)...)
+			target.SetFaults(faults)
+			host, port, _ := net.SplitHostPort(target.Addr())
+			for _, args := range [][]string{
+				at(target, ""), at(target, "put", "-y", "--nsid", "1", file), {"discover", "-a", host, "-s", port},
+			} {
+				begun := time.Now()
+				o := shardload(t, append(args, "--timeout", "300ms")...)
+				require.Less(t, time.Since(begun), 4*time.Second, "%q", args)
+				want := exitFailed
+				switch {
+				case name == "no shutdown":
+					want = exitOK
+				case name == "no I/O" && args[0] == "discover", name == "no Get Log Page" && args[0] != "discover":
+					continue
+				}
+				require.Equal(t, want, o.status, "%q: %s", args, o.errors)
+				t.Log(o.errors)
+				if want == exitFailed {
+					require.Contains(t, o.errors, "300ms", "%q", args)
+				}
+			}
+		})
+	}
+}

@@ -55,7 +55,7 @@ func lines(con console, did string, total int64, done func() int64) func() {
 		if total > 0 {
 			percent = int64(float64(n) / float64(total) * 100)
 		}
-		fmt.Fprintf(con.err, "shardload: %s %s of %s, %d %%, %.2f GiB/s\n",
-			did, bytesText(n), bytesText(total), percent, gib(n)/time.Since(begun).Seconds())
+		fmt.Fprintf(con.err, "shardload: %s %s of %s, %d %%, %s GiB/s\n",
+			did, bytesText(n), bytesText(total), percent, digits3(gib(n)/time.Since(begun).Seconds()))
 	}
 }

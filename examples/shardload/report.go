@@ -167,8 +167,8 @@ func (r *report) text(w io.Writer) error {
 	if r.Command == "put" {
 		did = "written"
 	}
-	line(did, "%s in %s: %.2f GiB/s; %d tensors, %s", bytesText(r.Bytes), secondsText(r.Seconds), r.GiBPerSec, r.Tensors, r.shards())
-	line("cpu", "%.2f s per GiB (%s%s)", r.CPU.SecondsPerGiB, secondsText(r.CPU.Seconds), r.CPU.includes())
+	line(did, "%s in %s: %s GiB/s; %d tensors, %s", bytesText(r.Bytes), secondsText(r.Seconds), digits3(r.GiBPerSec), r.Tensors, r.shards())
+	line("cpu", "%s s per GiB (%s%s)", digits3(r.CPU.SecondsPerGiB), secondsText(r.CPU.Seconds), r.CPU.includes())
 	l := r.LatencyUS
 	line("latency", "p50 %s, p95 %s, p99 %s, p99.9 %s, of %d commands", microsText(l.P50), microsText(l.P95), microsText(l.P99), microsText(l.P999), l.IOs)
 	if m := r.Milestones; m != nil {

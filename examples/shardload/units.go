@@ -28,6 +28,14 @@ func bytesText(n int64) string {
 // gib is a number of bytes in GiB.
 func gib(n int64) float64 { return float64(n) / (1 << 30) }
 
+// digits3 is a number with three digits, or all of them if it has more before the point.
+func digits3(v float64) string {
+	if v >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
 // durationText is a duration with three digits or so.
 func durationText(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {

@@ -19,6 +19,9 @@ func TestTexts(t *testing.T) {
 	} {
 		require.Equal(t, want, durationText(d))
 	}
+	for v, want := range map[float64]string{0: "0", 0.02345: "0.0234", 1.2: "1.2", 12.345: "12.3", 99.96: "100", 1234.5: "1234"} {
+		require.Equal(t, want, digits3(v))
+	}
 	require.Equal(t, "model.norm.weight", nameText("model.norm.weight"))
 	require.Equal(t, "größe", nameText("größe"))
 	require.Equal(t, `"a\x1b[31mb"`, nameText("a\x1b[31mb"))
