@@ -14,24 +14,17 @@ type connDriver struct {
 
 	full  chan chunk    // read, to be consumed
 	free  chan []byte   // consumed, to be read into
-	todo  chan struct{} // out has work
-	wrote chan result
+	todo  chan struct{} // out is to be written
+	wrote chan result   // it has been
 	woken chan struct{}
 	quit  chan struct{}
 	wg    sync.WaitGroup
-	once  sync.Once
 
 	cur   chunk       // being consumed
 	list  [][]byte    // what out began as: writing eats out
-	out   net.Buffers // the writer's while busy
-	busy  bool
-	given int // bytes in out
-
-	held    chunk  // what wait received and exchange has not looked at
-	hasHeld bool   // held is set
-	late    result // likewise for the writer
-	hasLate bool
-	timer   *time.Timer
+	out   net.Buffers // the writer's while given > 0
+	given int         // bytes with the writer
+	timer *time.Timer
 }
 
 type chunk struct {
@@ -52,7 +45,7 @@ func newConnDriver(conn net.Conn) *connDriver {
 		conn:  conn,
 		full:  make(chan chunk, 2),
 		free:  make(chan []byte, 2),
-		todo:  make(chan struct{}),
+		todo:  make(chan struct{}, 1),
 		wrote: make(chan result, 1),
 		woken: make(chan struct{}, 1),
 		quit:  make(chan struct{}),
@@ -75,11 +68,7 @@ func (d *connDriver) read() {
 			return
 		}
 		n, err := d.conn.Read(buf)
-		select {
-		case d.full <- chunk{buf, buf[:n], err}:
-		case <-d.quit:
-			return
-		}
+		d.full <- chunk{buf, buf[:n], err} // never blocks: there are only as many buffers as it holds
 		if err != nil {
 			return
 		}
@@ -99,74 +88,66 @@ func (d *connDriver) write() {
 }
 
 func (d *connDriver) exchange(send, recv [][]byte) (sent, received int, err error) {
-	if !d.hasLate && d.busy {
-		select {
-		case d.late = <-d.wrote:
-			d.hasLate = true
-		default:
+	select {
+	case r := <-d.wrote:
+		d.given = 0
+		sent, err = r.n, r.err
+	default:
+		if d.given == 0 && len(send) > 0 {
+			d.list = append(d.list[:0], send...)
+			d.out = d.list
+			d.given = size(send)
+			d.todo <- struct{}{}
 		}
 	}
-	switch {
-	case d.hasLate:
-		d.hasLate, d.busy, d.given = false, false, 0
-		sent, err = d.late.n, d.late.err
-	case !d.busy && len(send) > 0:
-		d.list = append(d.list[:0], send...)
-		d.out = d.list
-		for _, b := range send {
-			d.given += len(b)
-		}
-		d.busy = true
-		select {
-		case d.todo <- struct{}{}:
-		case <-d.quit:
-			return 0, 0, net.ErrClosed
-		}
-	}
-	for _, b := range recv {
-		for len(b) > 0 && d.next() {
-			n := copy(b, d.cur.b)
-			d.cur.b = d.cur.b[n:]
-			b = b[n:]
-			received += n
-		}
-		if len(b) > 0 {
-			break // or what comes in this very moment would go into the next slice
-		}
-	}
-	if received == 0 && err == nil && len(recv) > 0 && d.cur.buf != nil && len(d.cur.b) == 0 {
+	received = d.fill(recv)
+	if received == 0 && err == nil {
 		err = d.cur.err
 	}
 	return sent, received, err
 }
 
+// fill copies what has arrived.
+func (d *connDriver) fill(recv [][]byte) (n int) {
+	for _, b := range recv {
+		for len(b) > 0 {
+			if !d.next() {
+				return n // not on with the next slice: what comes in this very moment goes here
+			}
+			k := copy(b, d.cur.b)
+			d.cur.b = d.cur.b[k:]
+			b = b[k:]
+			n += k
+		}
+	}
+	return n
+}
+
 // next makes cur have bytes, if some have arrived.
 func (d *connDriver) next() bool {
-	for len(d.cur.b) == 0 {
-		if d.cur.buf != nil {
-			if d.cur.err != nil {
-				return false
-			}
-			d.free <- d.cur.buf // never blocks: there are only as many buffers as it holds
-			d.cur = chunk{}
-		}
-		if d.hasHeld {
-			d.cur, d.hasHeld = d.held, false
-			continue
-		}
+	for len(d.cur.b) == 0 && d.cur.err == nil {
 		select {
-		case d.cur = <-d.full:
+		case c := <-d.full:
+			d.replace(c)
 		default:
 			return false
 		}
 	}
-	return true
+	return len(d.cur.b) > 0
+}
+
+// replace goes on with c after cur, which is used up.
+func (d *connDriver) replace(c chunk) {
+	if d.cur.buf != nil {
+		d.free <- d.cur.buf // never blocks either
+	}
+	d.cur = c
 }
 
 func (d *connDriver) inflight() int { return d.given }
 
 func (d *connDriver) wait(_ bool, limit time.Duration) error {
-	if d.hasHeld || d.hasLate || len(d.cur.b) > 0 || d.cur.err != nil {
+	if len(d.cur.b) > 0 || d.cur.err != nil {
 		return nil
 	}
 	var after <-chan time.Time
@@ -175,10 +156,10 @@ func (d *connDriver) wait(_ bool, limit time.Duration) error {
 		after = d.timer.C
 	}
 	select {
-	case d.held = <-d.full:
-		d.hasHeld = true
-	case d.late = <-d.wrote:
-		d.hasLate = true
+	case c := <-d.full:
+		d.replace(c)
+	case r := <-d.wrote:
+		d.wrote <- r // for exchange
 	case <-d.woken:
 	case <-after:
 	}
@@ -193,13 +174,10 @@ func (d *connDriver) wake() {
 }
 
 func (d *connDriver) close() error {
-	var err error
-	d.once.Do(func() {
-		close(d.quit)
-		err = d.conn.Close()
-		d.wg.Wait()
-		d.timer.Stop()
-	})
+	close(d.quit)
+	err := d.conn.Close()
+	d.wg.Wait()
+	d.timer.Stop()
 	return err
 }
 
