@@ -24,8 +24,8 @@ type Command struct {
 	// NoTimeout exempts the command from Config.CommandTimeout (Async Event Request).
 	NoTimeout bool
 
-	// CQE is the completion queue entry; all zero when C2HData with SUCCESS stood for it. Its CID
-	// is not meaningful to callers.
+	// CQE is the completion queue entry; all zero when none came, as for a read whose last C2HData had
+	// SUCCESS. Its CID is not meaningful to callers.
 	CQE nvme.CQE
 	// Err is nil, an nvme.Status, an error that wraps ErrDigest, or the error that ended the queue.
 	Err error
@@ -38,6 +38,13 @@ type Command struct {
 	next      *Command
 	feed      *feedState
 	cancelled atomic.Bool
+}
+
+// reset prepares c for its next use.
+func (c *Command) reset() {
+	c.CQE, c.Err, c.Issued, c.Completed = nvme.CQE{}, nil, 0, 0
+	c.feed = nil
+	c.cancelled.Store(false)
 }
 
 // SetData makes b the command's only buffer, without an allocation. nil means no data.

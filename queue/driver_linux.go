@@ -6,8 +6,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nvstage/nvstage/internal/uring"
 )
 
 // open makes the driver that cfg asks for. It runs on the queue's own thread, since an io_uring
@@ -31,6 +29,9 @@ func open(conn net.Conn, cfg *Config) (opened, error) {
 	o, err := openSocket(fd, cfg)
 	if err != nil {
 		unix.Close(fd)
+		if cfg.Driver == DriverAuto {
+			return openConn(conn, fmt.Sprintf("net.Conn: epoll cannot be had: %v", err)), nil
+		}
 		return opened{}, err
 	}
 	conn.Close() // fd is the same socket, no longer in the hands of Go's poller
@@ -52,9 +53,6 @@ func openSocket(fd int, cfg *Config) (opened, error) {
 	notes := []string{"epoll: asked for"}
 	if cfg.Driver == DriverAuto {
 		notes[0] = "epoll: plain system calls are the faster choice as measured in bench/"
-		if err := uring.Probe(); err != nil {
-			notes = append(notes, fmt.Sprintf("io_uring is not to be had: %v", err))
-		}
 	}
 	return opened{driver: d, kind: DriverEpoll, notes: notes, spins: true}, nil
 }
@@ -87,6 +85,9 @@ func dupSocket(conn net.Conn) (int, error) {
 // pin moves the calling thread to a CPU. The thread ends with the queue, so nothing is restored.
 func pin(cpu int) error {
 	var set unix.CPUSet
+	if cpu < 0 {
+		return unix.EINVAL
+	}
 	set.Set(cpu)
 	return unix.SchedSetaffinity(0, &set)
 }

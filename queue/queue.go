@@ -95,21 +95,26 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
+var errNoThread = errors.New("the net.Conn driver keeps to no thread")
+
 // run is the queue's goroutine.
 func (q *Queue) run(conn net.Conn, started chan<- error) {
-	if q.cfg.Driver != DriverConn {
-		// Never unlocked: the thread ends with the queue, and its affinity with it.
-		runtime.LockOSThread()
-	}
+	// An io_uring belongs to a thread, and so does affinity. While it is locked the thread ends with the queue.
+	runtime.LockOSThread()
 	o, err := open(conn, &q.cfg)
 	if err != nil {
 		started <- err
 		return
 	}
-	if q.cfg.Pin {
-		if err := pin(q.cfg.CPU); err != nil {
-			o.notes = append(o.notes, fmt.Sprintf("not pinned to CPU %d: %v", q.cfg.CPU, err))
-		}
+	pinErr := errNoThread
+	if q.cfg.Pin && o.spins {
+		pinErr = pin(q.cfg.CPU)
+	}
+	if q.cfg.Pin && pinErr != nil {
+		o.notes = append(o.notes, fmt.Sprintf("not pinned to CPU %d: %v", q.cfg.CPU, pinErr))
+	}
+	if o.kind != DriverURing && pinErr != nil {
+		runtime.UnlockOSThread() // which makes the way to and from callers shorter
 	}
 	q.drv = o.driver
 	q.info.Driver = o.kind
@@ -127,8 +132,7 @@ func (q *Queue) Submit(cmds ...*Command) {
 		return
 	}
 	for i, c := range cmds {
-		c.CQE.Status, c.Err, c.Issued, c.Completed, c.feed = 0, nil, 0, 0, nil
-		c.cancelled.Store(false)
+		c.reset()
 		if i > 0 {
 			c.next = cmds[i-1]
 		}
