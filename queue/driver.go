@@ -8,9 +8,10 @@ import (
 // A driver moves the bytes of one queue. Its methods are called on the queue's goroutine, except wake.
 type driver interface {
 	// exchange sends what the socket takes of send now and receives what is there into recv, never
-	// blocking. Either may be empty. What it reports as sent is from the front of send; a driver may
+	// blocking. send may be empty. What it reports as sent is from the front of send; a driver may
 	// report bytes later than it took them, and until then send must keep starting with the same bytes.
-	// A closed connection is io.EOF.
+	// A closed connection is io.EOF. A failed send does not keep it from receiving; an error next to received
+	// bytes comes again with the next call, or something like it.
 	exchange(send, recv [][]byte) (sent, received int, err error)
 	// inflight is how many bytes from the front of send the driver has taken but not reported.
 	inflight() int

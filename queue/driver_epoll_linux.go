@@ -60,32 +60,30 @@ func iovecs(v *[maxVec]unix.Iovec, b [][]byte) int {
 }
 
 func (d *epollDriver) exchange(send, recv [][]byte) (sent, received int, err error) {
+	var sendErr error
 	if len(send) > 0 {
 		d.msg = unix.Msghdr{Iov: &d.siov[0]}
 		d.msg.SetIovlen(iovecs(&d.siov, send))
-		sent, err = d.retry(unix.SYS_SENDMSG, unsafe.Pointer(&d.msg), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0)
-		if err != nil {
-			return 0, 0, os.NewSyscallError("sendmsg", err)
-		}
+		sent, sendErr = d.retry(unix.SYS_SENDMSG, unsafe.Pointer(&d.msg), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0)
 		sent = max(sent, 0)
 	}
-	switch len(recv) {
-	case 0:
-		return sent, 0, nil
-	case 1:
+	if len(recv) == 1 {
 		received, err = d.retry(unix.SYS_RECVFROM, unsafe.Pointer(unsafe.SliceData(recv[0])), uintptr(len(recv[0])), unix.MSG_DONTWAIT)
-	default:
+	} else {
 		d.msg = unix.Msghdr{Iov: &d.riov[0]}
 		d.msg.SetIovlen(iovecs(&d.riov, recv))
 		received, err = d.retry(unix.SYS_RECVMSG, unsafe.Pointer(&d.msg), unix.MSG_DONTWAIT, 0)
 	}
 	switch {
 	case err != nil:
-		return sent, 0, os.NewSyscallError("recv", err)
+		err = os.NewSyscallError("recv", err)
 	case received == 0:
-		return sent, 0, io.EOF
+		err = io.EOF
 	}
-	return sent, max(received, 0), nil
+	if sendErr != nil && (err == nil || sendErr != unix.EPIPE) { // EPIPE only says that there is a reason
+		err = os.NewSyscallError("sendmsg", sendErr)
+	}
+	return sent, max(received, 0), err
 }
 
 // retry makes one call that does not block: n is -1 with a nil error when there is nothing to do now.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,21 +74,18 @@ func (d *uringDriver) exchange(send, recv [][]byte) (sent, received int, err err
 		}
 		pending++
 	}
-	switch len(recv) {
-	case 0:
-	case 1:
+	if len(recv) == 1 {
 		if !d.ring.PrepRecv(fileSocket, true, unsafe.Pointer(unsafe.SliceData(recv[0])), len(recv[0]), unix.MSG_DONTWAIT, udRecv) {
 			return 0, 0, errRingFull
 		}
-		pending++
-	default:
+	} else {
 		d.rmsg = uring.Msghdr{Iov: &d.riov[0]}
 		d.rmsg.SetIovlen(iovecs(&d.riov, recv))
 		if !d.ring.PrepRecvmsg(fileSocket, true, &d.rmsg, unix.MSG_DONTWAIT, udRecv) {
 			return 0, 0, errRingFull
 		}
-		pending++
 	}
+	pending++
 	var sendErr, recvErr error
 	for want := 0; pending > 0; want = pending {
 		d.calls++
@@ -119,8 +117,8 @@ func (d *uringDriver) exchange(send, recv [][]byte) (sent, received int, err err
 			}
 		}
 	}
-	if sendErr != nil {
-		return 0, 0, sendErr
+	if sendErr != nil && (recvErr == nil || !errors.Is(sendErr, unix.EPIPE)) { // EPIPE only says that there is a reason
+		return sent, received, sendErr
 	}
 	return sent, received, recvErr
 }

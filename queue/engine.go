@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/nvstage/nvstage/pdu"
@@ -24,10 +25,14 @@ type engine struct {
 	rx receiver
 
 	stats     Stats
-	shown     int64 // when stats were published last
-	checked   int64 // when timeouts were looked at last
-	now       int64 // this turn's time
-	fatal     error // why the queue is to end
+	shown     int64      // when stats were published last
+	checked   int64      // when timeouts were looked at last
+	sentThen  uint64     // BytesOut then
+	stuck     int64      // the look since which nothing was sent of what is to be sent; 0: none
+	now       int64      // this turn's time
+	fatal     error      // why the queue is to end
+	breach    *pdu.Error // the controller's, if that is why
+	yield     bool       // a caller has got its command back and wants to run
 	maxR2T    int
 	inCapsule int // limit for commands that are not fabrics commands
 }
@@ -36,6 +41,9 @@ type engine struct {
 const cancelGrace = 500 * time.Millisecond
 
 const publishEvery = int64(time.Millisecond)
+
+// maxHoldBack is how many turns in a row may pass without a send although there is something to send.
+const maxHoldBack = 8
 
 func newEngine(q *Queue, o opened) *engine {
 	e := &engine{q: q, drv: o, slots: newSlots(q.cfg.Depth, int(q.cfg.MaxR2T)), maxR2T: int(q.cfg.MaxR2T) + 1}
@@ -57,6 +65,7 @@ func (e *engine) loop() {
 		spin   = int64(e.q.cfg.Spin)
 		idle   int64 // when the last turn that got something done was
 		refill bool  // the last receive filled its buffers: there is probably more
+		held   int   // turns in a row without a send
 	)
 	if !e.drv.spins {
 		spin = 0
@@ -73,8 +82,11 @@ func (e *engine) loop() {
 
 		// While whole buffers keep coming, replies are held back a little, so that they go out in one call.
 		var send [][]byte
-		holdBack := refill && e.tx.held < max(1, len(e.all)/4)
-		if !holdBack {
+		holdBack := refill && e.tx.held < max(1, len(e.all)/4) && held < maxHoldBack
+		if holdBack {
+			held++
+		} else {
+			held = 0
 			send = e.tx.vector()
 		}
 		recv := e.rx.vector()
@@ -92,14 +104,20 @@ func (e *engine) loop() {
 			idle = e.now
 		}
 		if n > 0 {
-			if perr := e.receive(n); perr != nil {
-				e.fatal = e.failure("receive", perr)
+			if err := e.receive(n); err != nil {
+				e.fatal = e.failure("receive", err)
+				errors.As(err, &e.breach)
 				break
 			}
 		}
-		if err != nil {
+		if err != nil && n == 0 { // what the controller said before it went is heard to the end
 			e.fatal = e.failure("connection", closedDuring(e.occupation(), err))
 			break
+		}
+		if e.yield {
+			// This goroutine hardly ever blocks, so the caller would have to wait for another processor.
+			e.yield = false
+			runtime.Gosched()
 		}
 		if e.now-e.shown > publishEvery {
 			e.publish()
@@ -135,7 +153,7 @@ func (e *engine) sleep() {
 	e.q.sleeping.Store(true)
 	if e.q.submitted.Load() == nil && !e.q.attention.Load() {
 		limit := time.Duration(-1)
-		if e.used() > 0 {
+		if e.used() > 0 || !e.tx.empty() {
 			limit = e.tick()
 		}
 		e.stats.Sleeps++
@@ -145,7 +163,6 @@ func (e *engine) sleep() {
 	}
 	e.q.sleeping.Store(false)
 	e.now = nanotime()
-	e.checkTimeouts()
 }
 
 // tick is how often outstanding commands are looked at: often enough for the timeout and the grace.
@@ -187,12 +204,13 @@ func (e *engine) takeIn() (busy bool) {
 				f.dry = true
 				break
 			}
-			c.CQE.Status, c.Err, c.Issued, c.Completed = 0, nil, 0, 0
+			c.reset()
 			c.feed = f
-			c.cancelled.Store(false)
 			f.outstanding++
-			e.issue(c)
 			busy = true
+			if !e.issue(c) {
+				break // lest a feed that has nothing better keeps the queue from all else
+			}
 		}
 	}
 	return busy
@@ -243,17 +261,17 @@ func (e *engine) pop() *Command {
 	return c
 }
 
-// issue gives a command a slot and puts its capsule into the send queue.
-func (e *engine) issue(c *Command) {
+// issue gives a command a slot and puts its capsule into the send queue. One that cannot be sent it reports at once.
+func (e *engine) issue(c *Command) bool {
 	n := c.DataLen()
 	dir := c.SQE.Direction()
 	if err := checkData(c, dir, n); err != nil {
 		e.report(c, err)
-		return
+		return false
 	}
 	if c.cancelled.Load() {
 		e.report(c, context.Canceled)
-		return
+		return false
 	}
 	s := e.take()
 	s.cmd, s.dir, s.length, s.timed, s.issued = c, dir, uint32(n), !c.NoTimeout, e.now
@@ -270,6 +288,7 @@ func (e *engine) issue(c *Command) {
 	}
 	c.Issued = e.now
 	e.tx.capsule(s, e.index(s))
+	return true
 }
 
 // checkData refuses what no capsule can say.
@@ -328,6 +347,7 @@ func (e *engine) report(c *Command, err error) {
 		}
 		return
 	}
+	e.yield = true
 	c.Done(c)
 }
 
@@ -372,7 +392,9 @@ func (e *engine) cancelMarked() {
 	for i := range e.all {
 		s := &e.all[i]
 		if s.busy && s.cmd != nil && s.cmd.cancelled.Load() {
-			s.giveUp = e.now + int64(cancelGrace)
+			if s.giveUp == 0 {
+				s.giveUp = e.now + int64(cancelGrace)
+			}
 			e.abandon(s)
 		}
 	}
@@ -390,10 +412,18 @@ func (e *engine) abandon(s *slot) {
 	e.report(c, context.Canceled)
 }
 
-// checkTimeouts ends the queue when a command has waited for too long.
+// checkTimeouts ends the queue when a command has waited for too long, or the send queue has.
 func (e *engine) checkTimeouts() {
 	e.checked = e.now
 	limit := int64(e.q.cfg.CommandTimeout)
+	switch {
+	case e.tx.empty() || e.sentThen != e.stats.BytesOut:
+		e.sentThen, e.stuck = e.stats.BytesOut, 0
+	case e.stuck == 0:
+		e.stuck = e.now
+	case limit > 0 && e.now-e.stuck > limit: // and nothing need be outstanding, if what was not read is answered all the same
+		e.fatal = e.failure("send", fmt.Errorf("%w: the controller took no byte in %v", ErrTimeout, e.q.cfg.CommandTimeout))
+	}
 	for i := range e.all {
 		s := &e.all[i]
 		if !s.busy || e.fatal != nil {
@@ -410,9 +440,6 @@ func (e *engine) checkTimeouts() {
 
 // failure is err as the end of this queue.
 func (e *engine) failure(op string, err error) error {
-	if qe := (*Error)(nil); errors.As(err, &qe) && qe.QID == e.q.cfg.QID {
-		return err
-	}
 	return &Error{QID: e.q.cfg.QID, Addr: e.q.info.RemoteAddr, Op: op, Err: err}
 }
 
@@ -428,10 +455,9 @@ func (e *engine) occupation() string {
 // every command that is left. From then on Submit and Attach answer by themselves.
 func (e *engine) finish() {
 	e.now = nanotime()
-	var pe *pdu.Error
-	if errors.As(e.fatal, &pe) && pe.Reply() {
+	if e.breach != nil && e.breach.Reply() {
 		e.failSlots(func(s *slot) bool { return s.refs == 0 }) // nothing is received any more but into our own buffer
-		e.terminate(pe)
+		e.terminate()
 	}
 	if err := e.drv.close(); err != nil {
 		e.q.cfg.Logger.Error("closing the connection", "qid", e.q.cfg.QID, "err", err)
@@ -483,9 +509,9 @@ func (e *engine) failSlots(which func(*slot) bool) {
 
 // terminate sends H2CTermReq after the PDU that is going out, and waits until the controller closes, or
 // for Linger.
-func (e *engine) terminate(pe *pdu.Error) {
+func (e *engine) terminate() {
 	deadline := e.now + int64(e.q.cfg.Linger)
-	t := pe.TermReq(pdu.Host)
+	t := e.breach.TermReq(pdu.Host)
 	e.tx.last(t.Append(nil), e.drv.inflight())
 	for {
 		sent, n, err := e.drv.exchange(e.tx.vector(), e.rx.scrap())

@@ -311,3 +311,34 @@ func TestPipe(t *testing.T) {
 		})
 	}
 }
+
+// A feed that goes on handing out what cannot be sent gets it back, and the queue can still be closed.
+func TestFeedOfNonsense(t *testing.T) {
+	q, _ := connect(t, queue.DriverConn, opts{})
+	f := newCountFeed(t, 1<<40, 1<<40, 512)
+	q.Attach(nonsense{f})
+	for q.Stats().Errors == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan struct{})
+	go func() {
+		q.Close()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		require.FailNow(t, "the queue is busy for ever")
+	}
+	require.ErrorIs(t, <-f.closed, queue.ErrClosed)
+	require.Len(t, f.free, 16)
+}
+
+// nonsense turns each command into one that moves no data but has some.
+type nonsense struct{ *countFeed }
+
+func (n nonsense) Next() *queue.Command {
+	c := n.countFeed.Next()
+	c.SQE.Opcode = nvme.OpFlush
+	return c
+}

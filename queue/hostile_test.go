@@ -460,3 +460,38 @@ func TestF17ICTimeout(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed, "the connection is closed")
 	require.False(t, errors.Is(err, queue.ErrTimeout))
 }
+
+// The grace of a cancelled write is not prolonged by what is cancelled after it, or the same once more.
+func TestCancelWriteAgain(t *testing.T) {
+	q, c := connect(t, queue.DriverConn, opts{})
+	p := submit(t, q, write(64<<10), make([]byte, 64<<10))
+	c.command()
+	start := time.Now()
+	for p.open() && time.Since(start) < 5*time.Second {
+		q.Cancel(p.cmd)
+		time.Sleep(50 * time.Millisecond)
+	}
+	require.False(t, p.open(), "the write waits for ever")
+	require.ErrorIs(t, p.wait(), queue.ErrTimeout)
+}
+
+// A queue that ends because another one met a protocol error has nothing to complain of to its controller.
+func TestFailElsewhere(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		bad, c := connect(t, d, opts{cfg: queue.Config{QID: 1}})
+		c.send(c.response(nvme.CQE{CID: 99}))
+		c.termReq(pdu.FESInvalidHeaderField, 8)
+		<-bad.Done()
+		require.ErrorIs(t, bad.Err(), queue.ErrProtocol)
+		for qid := range uint16(3) { // its own number included: another controller's queues have the same
+			q, c := connect(t, d, opts{cfg: queue.Config{QID: qid}})
+			p := submit(t, q, nvme.Flush(1))
+			c.command()
+			q.Fail(bad.Err())
+			require.ErrorIs(t, p.wait(), queue.ErrProtocol)
+			c.closed()
+			require.Contains(t, q.Err().Error(), c.conn.LocalAddr().String(), "the error says which queue it was")
+			require.Contains(t, q.Err().Error(), bad.Info().RemoteAddr, "and where it came from")
+		}
+	})
+}

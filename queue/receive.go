@@ -248,9 +248,6 @@ func (e *engine) dataDone(s *slot) {
 	if !e.rx.flags.Has(pdu.FlagSuccess) {
 		return
 	}
-	if s.cmd != nil {
-		s.cmd.CQE = nvme.CQE{CID: s.cid}
-	}
 	e.complete(s, s.digestError())
 }
 

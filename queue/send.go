@@ -235,7 +235,6 @@ func (t *transmitter) last(b []byte, inflight int) {
 	}
 	for i := keep; i < len(t.queue); i++ {
 		t.due -= len(t.queue[i].b)
-		t.queue[i].slot = -1
 	}
 	clear(t.queue[keep:])
 	t.queue = t.queue[:keep]

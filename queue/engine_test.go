@@ -1,0 +1,213 @@
+package queue
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/nvstage/nvstage/pdu"
+	"github.com/nvstage/nvstage/pdu/nvme"
+)
+
+// fakeDriver is a connection whose every move the test decides. All is called on the engine's goroutine.
+type fakeDriver struct {
+	take func(send [][]byte) (int, error) // how many bytes the socket takes; nil: all
+	give func(recv [][]byte) (int, error) // what is received; nil: nothing, ever
+	sent []byte                           // what was taken
+}
+
+func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err error) {
+	var sendErr, recvErr error
+	if len(send) > 0 {
+		sent = size(send)
+		if d.take != nil {
+			sent, sendErr = d.take(send)
+		}
+		d.sent = append(d.sent, bytes.Join(send, nil)[:sent]...)
+	}
+	if d.give != nil {
+		received, recvErr = d.give(recv)
+	}
+	if sendErr != nil {
+		return sent, received, sendErr
+	}
+	return sent, received, recvErr
+}
+
+func (d *fakeDriver) inflight() int { return 0 }
+func (d *fakeDriver) wake()         {}
+func (d *fakeDriver) close() error  { return nil }
+
+func (d *fakeDriver) wait(bool, time.Duration) error {
+	time.Sleep(time.Millisecond)
+	return nil
+}
+
+func (d *fakeDriver) syscalls() uint64 { return 0 }
+
+// engineOn makes a queue on d without a connection, not running yet.
+func engineOn(t *testing.T, d driver, cfg Config) *engine {
+	t.Helper()
+	require.NoError(t, cfg.setDefaults())
+	q := &Queue{cfg: cfg, done: make(chan struct{}), drv: d}
+	q.info.MAXH2CDATA = 64 << 10
+	q.info.Digests = cfg.Digests
+	return newEngine(q, opened{driver: d})
+}
+
+// run starts the engine; the test's end closes it.
+func (e *engine) run(t *testing.T) *Queue {
+	go func() {
+		e.loop()
+		close(e.q.done)
+	}()
+	t.Cleanup(func() { e.q.Close() })
+	return e.q
+}
+
+func within(t *testing.T, d time.Duration, done <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(d):
+		require.FailNow(t, what)
+	}
+}
+
+// answer is a CapsuleResp with status 0.
+func answer(cid uint16) []byte {
+	var p pdu.CapsuleResp
+	cqe := nvme.CQE{CID: cid}
+	cqe.Append(p.CQE[:0])
+	return p.Append(nil, pdu.Layout{})
+}
+
+// A controller may answer what it has never read, until the send queue is full although no command is
+// outstanding. That it takes nothing ends the queue in time, and with it the commands that wait for room.
+func TestStuckSend(t *testing.T) {
+	d := &fakeDriver{take: func([][]byte) (int, error) { return 0, nil }}
+	e := engineOn(t, d, Config{Depth: 1, CommandTimeout: 200 * time.Millisecond})
+	answered := 0
+	d.give = func(recv [][]byte) (int, error) {
+		if e.used() == 0 {
+			return 0, nil
+		}
+		answered++
+		return copy(recv[0], answer(e.all[0].cid)), nil
+	}
+	q := e.run(t)
+	done := make(chan struct{})
+	c := Command{SQE: nvme.Flush(1)}
+	c.Done = func(*Command) {
+		if c.Err != nil {
+			close(done)
+			return
+		}
+		q.Submit(&c)
+	}
+	q.Submit(&c)
+	within(t, 5*time.Second, done, "a command waits for ever")
+	require.ErrorIs(t, c.Err, ErrTimeout)
+	require.ErrorIs(t, c.Err, ErrPathLost)
+	require.Greater(t, answered, 100)
+}
+
+// What the controller said before it hung up is heard also when it is the send that fails first. F38: it
+// may have said why.
+func TestF38ReceiveAfterSendError(t *testing.T) {
+	d := &fakeDriver{take: func([][]byte) (int, error) { return 0, syscall.ECONNRESET }}
+	e := engineOn(t, d, Config{})
+	term := pdu.TermReq{Type: pdu.TypeC2HTermReq, FES: pdu.FESOutOfRange}
+	stream := append(answer(1<<5), term.Append(nil)...)
+	d.give = func(recv [][]byte) (int, error) { // in pieces
+		n := copy(recv[0][:10], stream)
+		stream = stream[n:]
+		return n, nil
+	}
+	e.run(t)
+	done := make(chan struct{}, 2)
+	var cmds [2]Command
+	for i := range cmds {
+		cmds[i].SQE = nvme.Flush(1)
+		cmds[i].Done = func(*Command) { done <- struct{}{} }
+	}
+	e.q.Submit(&cmds[0], &cmds[1])
+	within(t, 5*time.Second, done, "the first command does not complete")
+	within(t, 5*time.Second, done, "the second command does not complete")
+	require.NoError(t, cmds[0].Err, "it was answered")
+	require.ErrorIs(t, cmds[1].Err, ErrTerminated)
+}
+
+// Sends are held back while whole buffers keep coming, but not for long.
+func TestHoldBackEnds(t *testing.T) {
+	d := &fakeDriver{}
+	e := engineOn(t, d, Config{Depth: 100})
+	const n = 1 << 30
+	c := Command{SQE: nvme.Read(1, 0, 0), Done: func(*Command) {}}
+	part := make([]byte, 4<<10) // small, so that a turn does not get far
+	for range n / len(part) {
+		c.Data = append(c.Data, part)
+	}
+	h := pdu.Data{Type: pdu.TypeC2HData, CCCID: 1 << 7, DATAL: n, Flags: pdu.FlagLast}
+	stream := h.AppendHeader(nil, pdu.Layout{})
+	turns := 0
+	var flush Command
+	flush.SQE, flush.Done = nvme.Flush(1), func(*Command) {}
+	d.give = func(recv [][]byte) (int, error) {
+		if turns++; turns == 1 {
+			return copy(recv[0], stream), nil
+		}
+		if turns == 3 {
+			e.q.Submit(&flush)
+		}
+		if turns < 3 || turns > 100 {
+			return 0, nil
+		}
+		return size(recv), nil // as much as there is room for
+	}
+	taken := 0
+	d.take = func(send [][]byte) (int, error) {
+		if turns > 2 && taken == 0 {
+			taken = turns
+		}
+		return size(send), nil
+	}
+	q := e.run(t)
+	q.Submit(&c)
+	require.Eventually(t, func() bool { return q.Stats().BytesOut == 2*72 }, 5*time.Second, time.Millisecond)
+	q.Close()
+	require.Greater(t, taken, 5, "replies go out together")
+	require.Less(t, taken, 30, "a command waits for the end of somebody else's data")
+}
+
+// A queue that was idle for longer than the timeout is not taken for stuck when it sends again.
+func TestIdleIsNotStuck(t *testing.T) {
+	d := &fakeDriver{}
+	e := engineOn(t, d, Config{CommandTimeout: 100 * time.Millisecond})
+	turns := 0
+	d.take = func(send [][]byte) (int, error) { // as a driver does that reports late
+		if turns++; turns < 3 {
+			return 0, nil
+		}
+		turns = 0
+		return size(send), nil
+	}
+	answered := uint16(0)
+	d.give = func(recv [][]byte) (int, error) {
+		if len(d.sent) < 72 {
+			return 0, nil
+		}
+		d.sent = d.sent[:0]
+		answered++
+		return copy(recv[0], answer(answered<<5)), nil
+	}
+	q := e.run(t)
+	for range 2 {
+		c := Command{SQE: nvme.Flush(1)}
+		require.NoError(t, q.Do(t.Context(), &c))
+		time.Sleep(300 * time.Millisecond)
+	}
+}
