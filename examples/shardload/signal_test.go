@@ -65,7 +65,7 @@ func TestInterruptPut(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), errs.String())
-	require.Regexp(t, `^shardload: interrupted after [\d.]+ MiB of [\d.]+ MiB; namespace 1 holds no shard now: put it again$`, outcome{errors: errs.String()}.line(t))
+	require.Regexp(t, `^shardload: interrupted after [\d.]+ (B|MiB) of [\d.]+ MiB; namespace 1 holds no shard now: put it again$`, outcome{errors: errs.String()}.line(t))
 	disconnected(t, target)
 	target.SetFaults(nvmetest.Faults{})
 	require.Contains(t, shardload(t, at(target, "")...).line(t), "not a shard")
