@@ -182,6 +182,26 @@ func TestF14DepthIsTheLeastOfThree(t *testing.T) {
 	}
 }
 
+// TestF14SQSIZE is about what the controller is told: one less than the entries of the queue.
+func TestF14SQSIZE(t *testing.T) {
+	for entries, want := range map[int]uint16{1024: 127, 64: 63, 2: 1} {
+		c := disk(nvmetest.ModeNVMET, 512, content(1<<20))
+		c.MaxQueueEntries = entries
+		tgt := start(t, c)
+		sizes := make(chan uint16, 10)
+		tgt.SetFaults(nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action {
+			var req fabrics.Connect
+			if req.DecodeSQE(&c.SQE) == nil {
+				sizes <- req.SQSIZE
+			}
+			return nvmetest.Action{}
+		}})
+		dial(t, tgt, &Options{NumIOQueues: 1})
+		require.EqualValues(t, 31, <-sizes, "the admin queue has 32 entries")
+		require.Equal(t, want, <-sizes)
+	}
+}
+
 func TestF15NumberOfQueues(t *testing.T) {
 	tgt := start(t, disk(nvmetest.ModeNVMET, 512, make([]byte, 1<<20)))
 	require.Len(t, dial(t, tgt, &Options{NumIOQueues: 3}).Controller().Queues, 3, "more are granted than asked for")
@@ -213,9 +233,10 @@ func TestF16DuplicateQueue(t *testing.T) {
 
 		// Never without bound.
 		tgt.SetFaults(onConnect(2, func(int) nvme.Status { return st }))
-		before := tgt.Stats().Fabrics[fabrics.TypeConnect]
+		before, begin := tgt.Stats().Fabrics[fabrics.TypeConnect], time.Now()
 		_, err = testHost.Connect(within(t, 20*time.Second), at(tgt), &Options{NumIOQueues: 2})
 		require.ErrorIs(t, err, st.Code())
+		require.GreaterOrEqual(t, time.Since(begin), (1<<(connectAttempts-1)-1)*connectBackoff, "the pauses grow")
 		require.EqualValues(t, 3*connectAttempts, tgt.Stats().Fabrics[fabrics.TypeConnect]-before)
 
 		// And not at all when the controller says so.
@@ -226,6 +247,25 @@ func TestF16DuplicateQueue(t *testing.T) {
 		require.EqualValues(t, 3, tgt.Stats().Fabrics[fabrics.TypeConnect]-before)
 		require.Eventually(t, func() bool { return tgt.Stats().Open == 0 }, 5*time.Second, time.Millisecond, "connections are closed")
 	}
+}
+
+// TestF16ControllerHasGone is about a controller that forgets its CNTLID before the I/O queues are made.
+func TestF16ControllerHasGone(t *testing.T) {
+	tgt := start(t, disk(nvmetest.ModeSPDK, 512, make([]byte, 1<<20)))
+	tgt.SetFaults(nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action {
+		var req fabrics.Connect
+		if req.DecodeSQE(&c.SQE) != nil || req.QID == 0 || tgt.Stats().Connections > 2 {
+			return nvmetest.Action{}
+		}
+		return nvmetest.Action{
+			Status: fabrics.StatusConnectInvalidParameters.Status(),
+			Result: new(1<<16 | uint64(fabrics.IPOCNTLID)),
+		}
+	}})
+	sub, err := testHost.Connect(within(t, 10*time.Second), at(tgt), &Options{NumIOQueues: 1})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, sub.Controller().CNTLID, "a new one")
+	require.NoError(t, sub.Close())
 }
 
 func TestF16BusyEndsWithTheContext(t *testing.T) {
@@ -369,16 +409,6 @@ func TestF22SourceAddress(t *testing.T) {
 	to.HostTraddr = "eth0"
 	_, err = testHost.Connect(t.Context(), to, nil)
 	require.ErrorContains(t, err, "HostTraddr \"eth0\" is not an IP address")
-}
-
-func TestF22NamesAreResolvedForEachAssociation(t *testing.T) {
-	tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
-	_, port, err := net.SplitHostPort(tgt.Addr())
-	require.NoError(t, err)
-	sub, err := testHost.Connect(t.Context(), Target{Addr: "localhost:" + port, NQN: tgt.NQN()}, &Options{NumIOQueues: 2})
-	require.NoError(t, err)
-	defer sub.Close()
-	require.Equal(t, tgt.Addr(), sub.Controller().Addr, "what it resolved to; all queues go there")
 }
 
 func TestConnectErrorsHelp(t *testing.T) {

@@ -28,6 +28,12 @@ var (
 	ErrDigest = queue.ErrDigest
 	// ErrDigestsRefused means that the controller did not grant the digests that were asked for.
 	ErrDigestsRefused = queue.ErrDigestsRefused
+	// ErrProtocol means that the controller broke the NVMe/TCP protocol, and that this side therefore
+	// ended the association. It is an ErrPathLost too.
+	ErrProtocol = queue.ErrProtocol
+	// ErrTerminated means that the controller ended the association because of what it takes for a
+	// mistake of this side, and said so (C2HTermReq). It is an ErrPathLost too.
+	ErrTerminated = queue.ErrTerminated
 	// ErrAuth means that the controller wants the host to authenticate.
 	ErrAuth = errors.New("authentication required, which is not supported yet")
 	// ErrController means that the controller's answers contradict the specification or each other,

@@ -122,7 +122,7 @@ func TestReadAtIsAnIOReaderAt(t *testing.T) {
 	require.Equal(t, data[size-600:], b[:600])
 }
 
-func TestWriteAtRefusesPartOfABlock(t *testing.T) {
+func TestF32WriteAtRefusesPartOfABlock(t *testing.T) {
 	tgt := start(t, disk(nvmetest.ModeNVMET, 4096, make([]byte, 64<<10)))
 	ns := open(t, tgt, nil)
 	for _, c := range []struct {
