@@ -85,8 +85,8 @@ func with(b []byte, off int, v ...byte) []byte {
 	return b
 }
 
-// TestCheck breaks the common header of every type in every setting, one rule at a time.
-func TestCheck(t *testing.T) {
+// TestF07F11Check breaks the common header of every type in every setting, one rule at a time.
+func TestF07F11Check(t *testing.T) {
 	for _, dgst := range allDigests {
 		for typ, good := range samples(t, Layout{Digests: dgst}) {
 			t.Run(fmt.Sprintf("%s/%s", dgst, typ), func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestCheckTypes(t *testing.T) {
 	}
 }
 
-// TestCapsuleWithoutData: HDGST alone may follow the SQE, and DDGSTF must be clear.
-func TestCapsuleWithoutData(t *testing.T) {
+// TestF11CapsuleWithoutData: HDGST alone may follow the SQE, and DDGSTF must be clear.
+func TestF11CapsuleWithoutData(t *testing.T) {
 	for _, dgst := range allDigests {
 		f := Framing{Role: Controller, Digests: dgst, Align: 7, Ready: true}
 		b := command(fields{2: uint16(1)}).Append(nil, Layout{Digests: dgst, Align: 7}, nil)
@@ -216,8 +216,8 @@ func TestCapsuleWithoutData(t *testing.T) {
 	}
 }
 
-// TestAlignmentTable is the table of PDO and PLEN of 512 bytes in the vectors.
-func TestAlignmentTable(t *testing.T) {
+// TestF11AlignmentTable is the table of PDO and PLEN of 512 bytes in the vectors.
+func TestF11AlignmentTable(t *testing.T) {
 	for _, v := range []struct {
 		a                             uint8
 		capPDO, capPLEN, pdo, plen    int
@@ -244,9 +244,9 @@ func TestAlignmentTable(t *testing.T) {
 	}
 }
 
-// TestEveryAlignment: all 32 units, most of them no power of two, in all digest settings; what one
+// TestF11EveryAlignment: all 32 units, most of them no power of two, in all digest settings; what one
 // end lays out, the other takes apart.
-func TestEveryAlignment(t *testing.T) {
+func TestF11EveryAlignment(t *testing.T) {
 	largest := 0
 	for a := uint8(0); a <= MaxAlign; a++ {
 		for _, dgst := range allDigests {
@@ -277,8 +277,8 @@ func TestEveryAlignment(t *testing.T) {
 	require.Equal(t, MaxPDO, largest)
 }
 
-// TestLargerPDO: the sender may pad more than it must.
-func TestLargerPDO(t *testing.T) {
+// TestF11LargerPDO: the sender may pad more than it must.
+func TestF11LargerPDO(t *testing.T) {
 	f := Framing{Role: Host, Digests: both, Align: 1, Ready: true}
 	h := CommonHeader{Type: TypeC2HData, Flags: FlagHDGST | FlagDDGST | FlagLast, HLEN: 24, PDO: 128, PLEN: 128 + 8 + 4}
 	b := build(24, fields{0: h.Append(nil), 8: uint16(1), 16: uint32(8)})
@@ -296,9 +296,9 @@ func TestLargerPDO(t *testing.T) {
 	require.Equal(t, 128, f.HeaderSize(raw.CommonHeader))
 }
 
-// TestBadDigests flips every bit of a PDU in turn: no change goes unseen, a change of DATA or DDGST
+// TestF04BadDigests flips every bit of a PDU in turn: no change goes unseen, a change of DATA or DDGST
 // alone leaves the connection in order, and one of the header or HDGST does not.
-func TestBadDigests(t *testing.T) {
+func TestF04BadDigests(t *testing.T) {
 	l := Layout{Digests: both, Align: 7}
 	for _, typ := range []Type{TypeCapsuleCmd, TypeCapsuleResp, TypeH2CData, TypeC2HData, TypeR2T} {
 		good := samples(t, l)[typ]
