@@ -120,7 +120,7 @@ var hostile = []struct {
 	{name: "R2T for a read", send: func(c *controller, rd, _, _, _ uint16) []byte { return c.r2t(rd, 1, 0, 512) }, fes: 1, fei: 8},
 	{name: "R2T for in-capsule data", send: func(c *controller, _, _, ic, _ uint16) []byte { return c.r2t(ic, 1, 0, 512) }, fes: 1, fei: 8},
 	{name: "R2T for a command without data", send: func(c *controller, _, _, _, fl uint16) []byte { return c.r2t(fl, 1, 0, 512) }, fes: 1, fei: 8},
-	{name: "header digest", dg: pdu.Digests{Header: true}, send: raw("050118001c00000001000000000000000100000001000000deadbeef"), fes: 3, fei: 0xefbeadde},
+	{name: "F04 header digest", dg: pdu.Digests{Header: true}, send: raw("050118001c00000001000000000000000100000001000000deadbeef"), fes: 3, fei: 0xefbeadde},
 	{name: "header digest missing", dg: pdu.Digests{Header: true}, send: raw("050018001800000001000000000000000100000001000000"), fes: 1, fei: 1},
 	{name: "data digest missing", dg: pdu.Digests{Data: true}, send: func(c *controller, rd, _, _, _ uint16) []byte {
 		return (&pdu.Data{Type: pdu.TypeC2HData, CCCID: rd}).Append(nil, pdu.Layout{}, make([]byte, 512))
@@ -137,7 +137,7 @@ func raw(s string) func(*controller, uint16, uint16, uint16, uint16) []byte {
 	return func(*controller, uint16, uint16, uint16, uint16) []byte { return b }
 }
 
-func TestHostilePDUs(t *testing.T) {
+func TestF04F06F07F08F11F35HostilePDUs(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
 		for _, h := range hostile {
 			t.Run(h.name, func(t *testing.T) {
@@ -385,8 +385,8 @@ func TestCancelWrite(t *testing.T) {
 	})
 }
 
-// ICResp as it must not be. F02, F03: digests that differ from what was asked for are refused by name.
-func TestICResp(t *testing.T) {
+// ICResp as it must not be. F03: digests that differ from what was asked for are refused by name.
+func TestF03F09ICResp(t *testing.T) {
 	good := pdu.ICResp{MAXH2CDATA: 4096}
 	patch := func(off int, v byte) []byte {
 		b := good.Append(nil)
@@ -403,8 +403,8 @@ func TestICResp(t *testing.T) {
 	}{
 		{name: "PFV 1", b: patch(8, 1), is: queue.ErrProtocol, fes: 1, fei: 8},
 		{name: "CPDA 32", b: patch(10, 32), is: queue.ErrProtocol, fes: 1, fei: 10},
-		{name: "MAXH2CDATA 0", b: patch(13, 0), is: queue.ErrProtocol, fes: 1, fei: 12},
-		{name: "MAXH2CDATA 4098", b: patch(12, 2), is: queue.ErrProtocol, fes: 1, fei: 12},
+		{name: "F09 MAXH2CDATA 0", b: patch(13, 0), is: queue.ErrProtocol, fes: 1, fei: 12},
+		{name: "F09 MAXH2CDATA 4098", b: patch(12, 2), is: queue.ErrProtocol, fes: 1, fei: 12},
 		{name: "PLEN", b: patch(4, 129), is: queue.ErrProtocol, fes: 1, fei: 4},
 		{name: "HLEN", b: patch(2, 127), is: queue.ErrProtocol, fes: 1, fei: 2},
 		{name: "another PDU", b: make([]byte, 24), is: queue.ErrProtocol, fes: 1, fei: 0},

@@ -102,8 +102,9 @@ func readPieces(t *testing.T, d queue.Driver, dg pdu.Digests, hpda uint8) {
 }
 
 // Writes go in the capsule up to the limit, and beyond it as R2Ts ask, cut at MAXH2CDATA.
-// F09: MAXH2CDATA is bytes. F12: the limit for in-capsule data is the controller's.
-func TestF09F12Writes(t *testing.T) {
+// F09: MAXH2CDATA is bytes. F11: data begins where CPDA wants it. F12: the limit for in-capsule data is the
+// controller's.
+func TestF09F11F12Writes(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
 		for _, dg := range digestSettings {
 			for _, cpda := range []uint8{0, 2, 7, 31} {
@@ -187,35 +188,44 @@ func TestF10SeveralR2Ts(t *testing.T) {
 	})
 }
 
-// F10: by default the host says 0 (one R2T), as old targets insist on.
-func TestF10DefaultMaxR2T(t *testing.T) {
+// F10, F11: by default the host says 0 (one R2T, no alignment), as Linux targets insist on.
+func TestF10F11DefaultICReq(t *testing.T) {
 	host, ctrl := tcpPair(t)
 	go queue.New(context.Background(), host, queue.Config{})
 	c := &controller{t: t, conn: ctrl, framing: pdu.Framing{Role: pdu.Controller}}
 	var req pdu.ICReq
 	require.NoError(t, req.Decode(c.next().Header))
-	require.Equal(t, pdu.ICReq{}, req, "PFV 0, HPDA 0 (F11), no digests, MAXR2T 0")
+	require.Equal(t, pdu.ICReq{}, req, "PFV 0, HPDA 0, no digests, MAXR2T 0")
 	ctrl.Close()
 }
 
-// A controller may fail a write before it has all the data. An R2T whose answer has begun is still
-// answered to its end, and the buffer is the queue's until then.
-func TestEarlyWriteError(t *testing.T) {
+// F05: a controller may fail a write before it has all the data. An R2T whose answer has begun is still
+// answered to its end, and the buffer is the queue's until then: a caller who changed it earlier would make
+// the digests wrong.
+func TestF05EarlyWriteError(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
-		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1}, maxH2CData: 64 << 10})
+		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1, Digests: pdu.Digests{Data: true}}, maxH2CData: 64 << 10})
 		const n = 32 << 20 // more than socket buffers hold
-		p := submit(t, q, nvme.Write(1, 0, n/512-1), make([]byte, n))
+		buf := pattern(n, 6)
+		want := append([]byte(nil), buf...)
+		p := submit(t, q, nvme.Write(1, 0, n/512-1), buf)
 		sqe, _ := c.command()
 		c.send(c.r2t(sqe.CID, 9, 0, n))
-		h, _ := c.h2cData()
+		h, got := c.h2cData()
 		require.Zero(t, h.DATAO)
 		c.send(c.response(nvme.CQE{CID: sqe.CID, Status: nvme.StatusWriteFault.Status()}))
 		time.Sleep(20 * time.Millisecond)
 		require.True(t, p.open(), "the buffer is still being sent from")
-		for got := int(h.DATAL); got < n; {
-			h, data := c.h2cData()
-			require.EqualValues(t, got, h.DATAO)
-			got += len(data)
+		go func() {
+			<-p.done
+			clear(buf) // it is ours again
+		}()
+		for at := 0; at < n; {
+			require.True(t, bytes.Equal(want[at:at+len(got)], got), "bytes that the caller never wrote, from %d on", at)
+			if at += len(got); at < n {
+				h, got = c.h2cData() // and the digest is right
+				require.EqualValues(t, at, h.DATAO)
+			}
 		}
 		require.ErrorIs(t, p.wait(), nvme.StatusWriteFault)
 	})
