@@ -7,7 +7,7 @@ import (
 	"github.com/nvstage/nvstage/queue"
 )
 
-func drivers(t *testing.T) []queue.Driver {
+func drivers(t testing.TB) []queue.Driver {
 	d := []queue.Driver{queue.DriverEpoll, queue.DriverConn}
 	if err := uring.Probe(); err != nil {
 		t.Logf("NOT TESTED with io_uring: %v", err)

@@ -8,4 +8,4 @@ import (
 	"github.com/nvstage/nvstage/queue"
 )
 
-func drivers(*testing.T) []queue.Driver { return []queue.Driver{queue.DriverConn} }
+func drivers(testing.TB) []queue.Driver { return []queue.Driver{queue.DriverConn} }

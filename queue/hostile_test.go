@@ -495,3 +495,26 @@ func TestFailElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// F38: the controller's last word is heard also by a host that was about to send to it, although that fails.
+func TestF38LastWord(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{})
+		in, out := make(chan struct{}), make(chan struct{})
+		q.Submit(&queue.Command{SQE: nvme.Flush(1), Done: func(*queue.Command) { // keeps the queue from looking
+			close(in)
+			<-out
+		}})
+		sqe, _ := c.command()
+		c.send(c.response(nvme.CQE{CID: sqe.CID}))
+		<-in
+		p := submit(t, q, nvme.Flush(1))
+		term := pdu.TermReq{Type: pdu.TypeC2HTermReq, FES: pdu.FESSequenceError}
+		c.send(term.Append(nil))
+		c.conn.SetLinger(0)
+		c.conn.Close()
+		time.Sleep(10 * time.Millisecond)
+		close(out)
+		require.ErrorIs(t, p.wait(), queue.ErrTerminated)
+	})
+}

@@ -83,7 +83,7 @@ func connect(t *testing.T, d queue.Driver, o opts) (*queue.Queue, *controller) {
 	return m.q, c
 }
 
-func tcpPair(t *testing.T) (host, ctrl *net.TCPConn) {
+func tcpPair(t testing.TB) (host, ctrl *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
