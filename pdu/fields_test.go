@@ -129,6 +129,19 @@ func TestAppendHeader(t *testing.T) {
 	}
 }
 
+// TestFlags: the digest flags follow from the layout alone.
+func TestFlags(t *testing.T) {
+	d := Data{Type: TypeC2HData, Flags: 0xff}
+	require.EqualValues(t, FlagLast|FlagSuccess, d.Append(nil, Layout{}, pat(8, 0))[1])
+	require.EqualValues(t, 0xf, d.Append(nil, Layout{Digests: both}, pat(8, 0))[1])
+	require.NoError(t, d.Decode(d.Append(nil, Layout{}, pat(8, 0))))
+	h := Layout{Digests: both}.CommonHeader(TypeC2HTermReq, 0, 24)
+	require.Equal(t, CommonHeader{Type: TypeC2HTermReq, HLEN: 24, PDO: 24, PLEN: 48}, h)
+
+	h2c := Data{Type: TypeH2CData, Flags: FlagSuccess} // means nothing from a host
+	require.NoError(t, h2c.Decode(h2c.Append(nil, Layout{}, pat(8, 0))))
+}
+
 // TestTermReq: FEI is at byte 10, 24 bytes are enough, the header is cut at 128 bytes, digests are
 // never there, and a TermReq is never answered.
 func TestTermReq(t *testing.T) {
@@ -155,6 +168,7 @@ func TestTermReq(t *testing.T) {
 			require.NoError(t, got.Decode(b))
 			require.Equal(t, role.Receives(TypeC2HTermReq), got.Type == TypeC2HTermReq)
 		}
+		require.Len(t, (&TermReq{Header: pat(200, 0)}).Append(nil), MaxTermReqLen)
 		full := (&TermReq{Type: req.Type, Header: pat(128, 1)}).Append(nil)
 		raw, n, err := f.Split(with(full, 3, 255)) // PDO behind the end
 		require.NoError(t, err)

@@ -167,11 +167,15 @@ func TestPorts(t *testing.T) {
 			web.bye()
 		}
 	}
+	tr.dial("192.0.2.1:51100", "192.0.2.9:80").handshake().stream(pdu.Controller, []byte("a")) // ends like this
+	gap := tr.dial("192.0.2.1:51101", "192.0.2.9:80").handshake()
+	gap.seq[pdu.Controller] += 100
+	gap.stream(pdu.Controller, []byte("GET / HTTP/1.1\r\n\r\n"))
 	file := tr.pcap("Ethernet")
 	requireAll(t, read(Config{}, file), odd, noSYN)
 	r := read(Config{Ports: []uint16{80}}, file)
 	requirePDUs(t, r, odd, noSYN)
-	require.Len(t, r.errs, 6, "once for each connection")
+	require.Len(t, r.errs, 6+2, "once for each connection")
 }
 
 // TestPortReuse: the same four numbers, another connection.
@@ -287,6 +291,25 @@ func TestNoStart(t *testing.T) {
 		require.Equal(t, 1, e.Frame)
 		require.Equal(t, c.host, e.Conn.Host)
 	})
+	t.Run("in the middle, the controller first", func(t *testing.T) {
+		tr := &trace{t: t}
+		c := tr.dial(host4, ctrl4).ic(pdu.Digests{Header: true}, 0)
+		c.traffic(1)
+		tr.packets = tr.packets[3:]
+		r := read(Config{}, tr.pcap("Ethernet"))
+		require.Len(t, r.errs, 1)
+		e := errAt(t, r, 0, ErrNoStart)
+		require.Equal(t, c.host, e.Conn.Host)
+		require.Equal(t, pdu.Host, e.To)
+		require.ErrorContains(t, e, "192.0.2.9:4420 > 192.0.2.1:50000")
+	})
+	t.Run("from ICResp on, on any port", func(t *testing.T) {
+		tr := &trace{t: t}
+		c := tr.dial(host4, "192.0.2.9:7777").ic(pdu.Digests{Header: true}, 0)
+		c.traffic(1)
+		tr.packets, c.sent = tr.packets[1:], c.sent[1:]
+		requireAll(t, read(Config{}, tr.pcap("Ethernet")), c)
+	})
 	t.Run("no ICResp", func(t *testing.T) {
 		tr := &trace{t: t}
 		c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{}, 0)
@@ -295,6 +318,13 @@ func TestNoStart(t *testing.T) {
 		r := read(Config{}, tr.pcap("Ethernet"))
 		require.Len(t, r.pdus, 1)
 		errAt(t, r, 0, ErrNoStart)
+	})
+	t.Run("TLS in the middle", func(t *testing.T) {
+		tr := &trace{t: t}
+		tr.dial(host4, ctrl4).stream(pdu.Controller, []byte("\x17\x03\x03\x02\x00\x01\x00\x01\xfc\x03\x03"))
+		r := read(Config{}, tr.pcap("Ethernet"))
+		require.Len(t, r.errs, 1)
+		errAt(t, r, 0, ErrTLS)
 	})
 	t.Run("TLS", func(t *testing.T) {
 		tr := &trace{t: t}
@@ -397,6 +427,41 @@ func TestSnapLen(t *testing.T) {
 	}
 }
 
+// TestSnapLenTooShort: an ICResp that does not tell of the digests leaves nothing to go by.
+func TestSnapLenTooShort(t *testing.T) {
+	for n := range 14 {
+		tr := &trace{t: t}
+		c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{Header: true}, 0)
+		c.send(pdu.Controller, c.cmd(nvme.SQE{CID: 1}, nil))
+		c.send(pdu.Host, c.resp(nvme.CQE{CID: 1}), c.resp(nvme.CQE{CID: 2}))
+		tr.packets[4].snap = 20 + n
+		r := read(Config{}, tr.pcap("Ethernet"))
+		errAt(t, r, 0, ErrGap)
+		if n < 12 {
+			require.Len(t, r.errs, 2) // and the host's capsule waits for ICResp
+			errAt(t, r, 1, ErrNoStart)
+			require.Len(t, r.pdus, 1)
+		} else {
+			require.Len(t, r.errs, 1)
+			require.Len(t, r.pdus, 4)
+		}
+	}
+}
+
+// TestLostOnce: a direction that is lost is not lost again.
+func TestLostOnce(t *testing.T) {
+	tr := &trace{t: t}
+	c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{}, 0)
+	for i := range 6 {
+		if c.stream(pdu.Host, c.resp(nvme.CQE{})); i%2 == 0 {
+			tr.packets = tr.packets[:len(tr.packets)-1]
+		}
+	}
+	r := read(Config{}, tr.pcap("Ethernet"))
+	require.Len(t, r.errs, 1)
+	errAt(t, r, 0, ErrGap)
+}
+
 func TestBadDigests(t *testing.T) {
 	tr := &trace{t: t}
 	c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{Header: true, Data: true}, 0)
@@ -447,7 +512,7 @@ func TestGarbage(t *testing.T) {
 	}
 	t.Run("from the start", func(t *testing.T) {
 		tr := &trace{t: t}
-		c := tr.dial(host4, ctrl4).handshake()
+		c := tr.dial(host4, "192.0.2.9:8009").handshake()
 		c.stream(pdu.Controller, []byte("GET / HTTP/1.1\r\n\r\n"))
 		c.stream(pdu.Host, []byte("HTTP/1.1 200 OK\r\n\r\n"))
 		r := read(Config{}, tr.pcap("Ethernet"))
@@ -567,6 +632,12 @@ func TestManyConnections(t *testing.T) {
 		c := tr.dial(fmt.Sprintf("10.%d.%d.1:1000", i>>8, i&0xff), ctrl4)
 		d.segment(segment{src: c.host, dst: c.ctrl, syn: true})
 		require.LessOrEqual(t, len(d.conns), maxConns)
+		require.NotNil(t, d.conns[tupleOf(c.host, c.ctrl)])
+	}
+	for i := range maxConns / 2 { // the newest were kept
+		i = maxConns*3/2 - 1 - i
+		c := tr.dial(fmt.Sprintf("10.%d.%d.1:1000", i>>8, i&0xff), ctrl4)
+		require.NotNil(t, d.conns[tupleOf(c.host, c.ctrl)])
 	}
 }
 

@@ -59,8 +59,8 @@ func (d *decoder) segment(seg segment) {
 	}
 }
 
-// newConn makes a connection of its first segment: the host is who sent the SYN, or else whoever
-// does not have the controller's port, or sent an ICReq.
+// newConn makes a connection of its first segment: the host is who sent the SYN, or else who spoke to
+// a controller's port, or sent an ICReq.
 func (d *decoder) newConn(seg segment) *conn {
 	d.opened++
 	c := &conn{d: d, order: d.opened}
@@ -69,15 +69,12 @@ func (d *decoder) newConn(seg segment) *conn {
 	case seg.syn:
 	case slices.Contains(d.Ports, seg.dst.Port()):
 		fromHost = true
-	case slices.Contains(d.Ports, seg.src.Port()):
-		fromHost = false
 	default:
 		var h pdu.CommonHeader
 		if len(seg.data) >= pdu.CommonHeaderLen {
 			h.Decode(seg.data)
 		}
 		fromHost = h.Type == pdu.TypeICReq
-		c.refused = !fromHost && h.Type != pdu.TypeICResp
 	}
 	c.Host, c.Controller = seg.src, seg.dst
 	if !fromHost {

@@ -180,7 +180,7 @@ func (d *direction) gap(n int) {
 	}
 	d.report(newPDU(&d.f, h, bytes.Clone(d.buf)), fmt.Errorf("%w: %d of the %d of a %s", ErrGap, n, h.PLEN, h.Type))
 	if h.Type == pdu.TypeICReq || h.Type == pdu.TypeICResp {
-		if len(d.buf) < 16 {
+		if len(d.buf) < 12 { // up to DGST
 			d.lose()
 			return
 		}

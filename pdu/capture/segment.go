@@ -31,19 +31,18 @@ const linkSLL2 = 276 // LINKTYPE_LINUX_SLL2, which gopacket does not know
 // type that is not known.
 func tcpSegment(p packet) (seg segment, ok bool, err error) {
 	var first gopacket.Decoder
-	switch link := layers.LinkType(p.link); link {
-	case layers.LinkTypeEthernet, layers.LinkTypeLinuxSLL, layers.LinkTypeNull, layers.LinkTypeLoop,
-		layers.LinkTypeRaw, layers.LinkTypeIPv4, layers.LinkTypeIPv6:
-		first = link
-	default:
-		if p.link != linkSLL2 {
-			return seg, false, fmt.Errorf("link type %d is not supported (Ethernet, Linux cooked, loopback and raw IP are)", p.link)
-		}
+	switch p.link {
+	case int(layers.LinkTypeEthernet), int(layers.LinkTypeLinuxSLL), int(layers.LinkTypeNull), int(layers.LinkTypeLoop),
+		int(layers.LinkTypeRaw), int(layers.LinkTypeIPv4), int(layers.LinkTypeIPv6):
+		first = layers.LinkType(p.link)
+	case linkSLL2:
 		if len(p.data) < 20 {
 			return seg, false, nil
 		}
 		first = layers.EthernetType(binary.BigEndian.Uint16(p.data))
 		p.data = p.data[20:]
+	default:
+		return seg, false, fmt.Errorf("link type %d is not supported (Ethernet, Linux cooked, loopback and raw IP are)", p.link)
 	}
 	// Panics of the decoders become an error layer.
 	pkt := gopacket.NewPacket(p.data, first, gopacket.DecodeOptions{NoCopy: true})

@@ -140,7 +140,8 @@ func TestPcapOfOthers(t *testing.T) {
 	c := tr.dial(host4, ctrl4).handshake().ic(pdu.Digests{}, 0)
 	for _, order := range []byteOrder{binary.LittleEndian, binary.BigEndian} {
 		for magic, unit := range map[uint32]int{0xA1B2C3D4: 1000, 0xA1B23C4D: 1} {
-			file := slices.Concat(u32(order, magic), order.AppendUint16(nil, 2), order.AppendUint16(nil, 4), u32(order, 0, 0, 0, 1))
+			const link = 0x54000000 | 1 // the upper bits tell of a frame check sequence
+			file := slices.Concat(u32(order, magic), order.AppendUint16(nil, 2), order.AppendUint16(nil, 4), u32(order, 0, 0, 0, link))
 			for i := range tr.packets {
 				b := tr.bytes(&tr.packets[i], "Ethernet")
 				n := uint32(len(b))
@@ -150,6 +151,21 @@ func TestPcapOfOthers(t *testing.T) {
 			requireAll(t, r, c)
 			require.Equal(t, start, r.pdus[0].Time)
 		}
+	}
+}
+
+// TestSimplePacketBlock: its captured length is not written down, but follows from the interface's limit.
+func TestSimplePacketBlock(t *testing.T) {
+	le := binary.LittleEndian
+	for _, v := range []struct{ snap, length, block, want int }{
+		{0, 60, 60, 60}, {0, 57, 60, 57}, {42, 60, 44, 42}, {100, 60, 60, 60}, {100, 200, 100, 100}, {200, 300, 100, 100},
+	} {
+		file := slices.Concat(sectionBlock(le), ifaceBlock(le, 1, uint32(v.snap)), block(le, 3, u32(le, uint32(v.length)), make([]byte, v.block)))
+		s, err := newSource(bytes.NewReader(file))
+		require.NoError(t, err)
+		p, err := s.next()
+		require.NoError(t, err)
+		require.Len(t, p.data, v.want, "%+v", v)
 	}
 }
 
