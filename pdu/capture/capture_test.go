@@ -303,6 +303,18 @@ func TestNoStart(t *testing.T) {
 		require.Equal(t, pdu.Host, e.To)
 		require.ErrorContains(t, e, "192.0.2.9:4420 > 192.0.2.1:50000")
 	})
+	t.Run("a new connection after it", func(t *testing.T) {
+		tr := &trace{t: t}
+		old := tr.dial(host4, ctrl4)
+		old.stream(pdu.Host, pat(100, 8))
+		c := tr.dial(host4, ctrl4)
+		c.seq = [2]uint32{77, 99}
+		c.handshake().ic(pdu.Digests{}, 0).traffic(1)
+		r := read(Config{}, tr.pcap("Ethernet"))
+		requirePDUs(t, r, c)
+		require.Len(t, r.errs, 1)
+		errAt(t, r, 0, ErrNoStart)
+	})
 	t.Run("from ICResp on, on any port", func(t *testing.T) {
 		tr := &trace{t: t}
 		c := tr.dial(host4, "192.0.2.9:7777").ic(pdu.Digests{Header: true}, 0)

@@ -21,7 +21,12 @@ type direction struct {
 }
 
 // another reports whether a SYN opens another connection than the one that is known.
-func (d *direction) another(seg segment) bool { return d.open && seg.seq+1 != d.at }
+func (d *direction) another(seg segment) bool {
+	if !d.open {
+		return d.c.refused
+	}
+	return seg.seq+1 != d.at
+}
 
 func (d *direction) segment(seg segment) {
 	d.last = d.c.d.now
