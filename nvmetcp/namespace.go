@@ -14,9 +14,10 @@ import (
 // written in whole blocks. Its methods may be called from any goroutine, and reads and writes run in
 // parallel over all queues of the subsystem.
 //
-// A buffer that was handed over belongs to the Namespace until the call returns: it must be neither
-// read nor changed meanwhile. Changing a buffer that is being written, with data digests on, ends
-// the association.
+// A buffer that was handed over belongs to the Namespace until the call returns: that of a read must
+// be neither read nor changed meanwhile, that of a write not changed. It is sent from where it lies,
+// so copy what may change. With data digests a change on its way is taken for damage, of which the
+// write fails, and Linux targets end the association; without them the controller stores a mixture.
 type Namespace struct {
 	sub      *Subsystem
 	nsid     uint32

@@ -36,7 +36,7 @@ var hostile = []struct {
 	{name: "PLEN of 4 GiB", send: raw("05001800ffffffff00000000"), fes: 1, fei: 4},
 	{name: "second ICResp", send: raw("010080008000000000000000000002" + zeros(113)), fes: 2, fei: 0},
 	{name: "F08 SUCCESS without LAST", send: func(c *controller, rd, _, _, _ uint16) []byte {
-		return c.data(rd, 0, pdu.FlagSuccess, make([]byte, 512))
+		return c.data(rd, 0, pdu.FlagSuccess, make([]byte, 4096))
 	}, fes: 1, fei: 1},
 	{name: "F11 PDO inside the header", send: func(c *controller, rd, _, _, _ uint16) []byte {
 		b := c.data(rd, 0, 0, make([]byte, 512))

@@ -208,7 +208,7 @@ func TestF05EarlyWriteError(t *testing.T) {
 		const n = 32 << 20 // more than socket buffers hold
 		buf := pattern(n, 6)
 		want := append([]byte(nil), buf...)
-		p := submit(t, q, nvme.Write(1, 0, n/512-1), buf)
+		p := submit(t, q, nvme.Write(1, 0, n/512-1), buf[:1001], buf[1001:])
 		sqe, _ := c.command()
 		c.send(c.r2t(sqe.CID, 9, 0, n))
 		h, got := c.h2cData()
