@@ -396,19 +396,22 @@ func TestDigestWritesFitOneH2CData(t *testing.T) {
 	require.EqualValues(t, 1, tgt.Stats().IO[nvme.OpRead], "reads are not")
 }
 
+// TestF12NoInCapsuleData has no room for data in capsules, and nearly enough for a block.
 func TestF12NoInCapsuleData(t *testing.T) {
 	each(t, func(t *testing.T, mode nvmetest.Mode, d queue.Driver) {
-		c := disk(mode, 512, make([]byte, 1<<20))
-		c.InCapsule = -1
-		ns := open(t, start(t, c), &Options{Driver: d})
-		b := content(64 << 10)
-		for _, n := range []int{512, 4096, 64 << 10} {
-			_, err := ns.WriteAt(b[:n], 512)
-			require.NoError(t, err)
-			got := make([]byte, n)
-			_, err = ns.ReadAt(got, 512)
-			require.NoError(t, err)
-			require.True(t, bytes.Equal(b[:n], got))
+		for _, room := range []int{-1, 512 - 16} {
+			c := disk(mode, 512, make([]byte, 1<<20))
+			c.InCapsule = room
+			ns := open(t, start(t, c), &Options{Driver: d})
+			b := content(64 << 10)
+			for _, n := range []int{512, 4096, 64 << 10} {
+				_, err := ns.WriteAt(b[:n], 512)
+				require.NoError(t, err)
+				got := make([]byte, n)
+				_, err = ns.ReadAt(got, 512)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(b[:n], got))
+			}
 		}
 	})
 }

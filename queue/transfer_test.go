@@ -150,18 +150,21 @@ func TestF09F11F12Writes(t *testing.T) {
 	})
 }
 
-// A queue without in-capsule space (IOCCSZ 4) asks for R2T even for 512 bytes; Connect still carries its data.
+// A queue without in-capsule space (IOCCSZ 4), or with too little, asks for R2T even for 512 bytes; Connect still
+// carries its data.
 func TestF12NoInCapsuleData(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
-		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1}})
-		submit(t, q, write(512), make([]byte, 512))
-		sqe, in := c.command()
-		require.EqualValues(t, nvme.SGLTransport, sqe.SGL.ID)
-		require.Empty(t, in)
-		submit(t, q, nvme.SQE{Opcode: nvme.OpFabrics, NSID: 1}, make([]byte, 1024))
-		sqe, in = c.command()
-		require.EqualValues(t, nvme.SGLInCapsule, sqe.SGL.ID)
-		require.Len(t, in, 1024)
+		for _, space := range []int{0, 511} {
+			q, c := connect(t, d, opts{cfg: queue.Config{QID: 1, MaxInCapsule: space}})
+			submit(t, q, write(512), make([]byte, 512))
+			sqe, in := c.command()
+			require.EqualValues(t, nvme.SGLTransport, sqe.SGL.ID)
+			require.Empty(t, in)
+			submit(t, q, nvme.SQE{Opcode: nvme.OpFabrics, NSID: 1}, make([]byte, 1024))
+			sqe, in = c.command()
+			require.EqualValues(t, nvme.SGLInCapsule, sqe.SGL.ID)
+			require.Len(t, in, 1024)
+		}
 	})
 }
 
