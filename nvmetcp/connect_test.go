@@ -2,8 +2,10 @@ package nvmetcp
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -605,6 +607,24 @@ func TestCloseDoesNotHang(t *testing.T) {
 func TestNoSuchHostHelps(t *testing.T) {
 	err := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: "storage", Err: "no such host", IsNotFound: true}}
 	require.Contains(t, hint(err, "", Target{}), "check the name")
+}
+
+func TestTimeoutHelps(t *testing.T) {
+	for op, want := range map[string]string{"dial": "routes and firewalls", "read": "does an NVMe/TCP controller listen there?"} {
+		err := fmt.Errorf("no answer: %w", &net.OpError{Op: op, Net: "tcp", Err: os.ErrDeadlineExceeded})
+		require.Contains(t, hint(err, "", Target{}), want)
+	}
+}
+
+func TestInaccessibleHelps(t *testing.T) {
+	tgt := start(t, disk(nvmetest.ModeNVMET, 512, make([]byte, 1<<20)))
+	sub := dial(t, tgt, nil)
+	ns, err := sub.Namespace(t.Context(), 1)
+	require.NoError(t, err)
+	tgt.SetANA(tgt.NQN(), 1, nvme.ANAInaccessible)
+	_, err = ns.ReadAt(make([]byte, 512), 0)
+	require.ErrorIs(t, err, nvme.StatusANAInaccessible)
+	require.ErrorContains(t, err, "try another one of the subsystem")
 }
 
 func TestRetryable(t *testing.T) {

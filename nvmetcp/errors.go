@@ -142,7 +142,12 @@ func hint(err error, hostNQN string, t Target) string {
 	case errors.Is(err, syscall.EPERM) && t.HostIface != "":
 		return "binding to HostIface needs CAP_NET_RAW here"
 	case errors.As(err, &netErr) && netErr.Timeout():
+		if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op != "dial" {
+			return "does an NVMe/TCP controller listen there?"
+		}
 		return "check the address, routes and firewalls"
+	case errors.Is(err, nvme.StatusANAInaccessible), errors.Is(err, nvme.StatusANAPersistentLoss):
+		return "the target does not serve the namespace at this address: try another one of the subsystem, discovery lists them"
 	case errors.Is(err, nvme.StatusDataSGLLengthInvalid):
 		return "the controller refuses transfers of this size: lower MaxIO"
 	case errors.Is(err, nvme.StatusAuthenticationRequired):
