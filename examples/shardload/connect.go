@@ -108,6 +108,9 @@ func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace) (*
 	seen := map[string]uint32{}
 	for _, ns := range spaces {
 		shard, err := staging.OpenShard(ctx, ns)
+		if op := (*nvmetcp.OpError)(nil); errors.As(err, &op) { // which names the namespace
+			return nil, err
+		}
 		if err != nil {
 			return nil, fmt.Errorf("namespace %d of subsystem %q at %s: %w%s", ns.NSID(), info.NQN, info.Addr, err, shardHint(err))
 		}

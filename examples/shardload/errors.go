@@ -68,6 +68,7 @@ var libraryWords = strings.NewReplacer(
 	"nvmetcp: ", "", "staging: ", "", "\n", "; ",
 	"HostTraddr", "--host-traddr", "HostIface", "--host-iface",
 	"list what is there with discovery", "shardload discover lists what is there",
+	"discovery lists them", "shardload discover lists them",
 	"set Host.ID to a UUID", "give with --hostid a UUID",
 	"set Host.NQN and Host.ID, or use UniqueHost", "give --hostnqn and --hostid",
 )

@@ -99,6 +99,7 @@ func TestBadInput(t *testing.T) {
 		space(huge, 1<<20),
 		nvmetest.Namespace{BlockSize: 512, Backend: nvmetest.ReaderAt(strings.NewReader(string(good)), 1<<20)}, // 6
 		nvmetest.Namespace{BlockSize: 512, Metadata: 8, Backend: nvmetest.Memory(1 << 20)},
+		nvmetest.Namespace{BlockSize: 512, Backend: nvmetest.Memory(1 << 20), ANAGroup: 2, ANAState: nvme.ANAInaccessible}, // 8
 	)
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -117,12 +118,13 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"no such host", []string{"-a", "no-such-host.invalid", "-n", testNQN}, []string{"connect: ", "no-such-host.invalid:4420", "check the name, or give an IP address"}},
 		{"connection refused", []string{"-a", host, "-s", closedPort, "-n", testNQN}, []string{host + ":" + closedPort, "connection refused", "check the address and the port"}},
-		{"nobody answers", []string{"-a", host, "-s", silentPort, "-n", testNQN, "--timeout", "300ms"}, []string{host + ":" + silentPort, "300ms"}},
+		{"nobody answers", []string{"-a", host, "-s", silentPort, "-n", testNQN, "--timeout", "300ms"}, []string{host + ":" + silentPort, "300ms", "does an NVMe/TCP controller listen there?"}},
 		{"wrong NQN", []string{"-a", host, "-s", port, "-n", testNQN + "-none"}, []string{target.Addr(), "no subsystem \"" + testNQN + "-none\"", "shardload discover lists what is there"}},
 		{"host not allowed", []string{"-a", host, "-s", port, "-n", testNQN + "-closed", "-I", "12345678-9abc-def0-1234-56789abcdef0"}, []string{"host NQN \"nqn.2014-08.org.nvmexpress:uuid:12345678-9abc-def0-1234-56789abcdef0\" is not allowed", "allowed_hosts"}},
 		{"host NQN without ID", at(target, "", "-q", "nqn.2025-01.io.nvstage:me"), []string{`host NQN "nqn.2025-01.io.nvstage:me"`, "give with --hostid a UUID"}},
 		{"source address", at(target, "", "-w", "192.0.2.1"), []string{"--host-traddr 192.0.2.1 is not an address of this machine"}},
-		{"namespace absent", at(target, "", "--nsid", "1,9"), []string{"namespace 9 of subsystem", target.Addr(), "not active", "active: 1,2,3,4,5,6,7"}},
+		{"namespace absent", at(target, "", "--nsid", "1,9"), []string{"namespace 9 of subsystem", target.Addr(), "not active", "active: 1,2,3,4,5,6,7,8"}},
+		{"inaccessible", at(target, "", "--nsid", "8"), []string{"shardload: reading the shard header, 65536 bytes at 0: read of 65536 bytes at 0 of namespace 8: \"" + testNQN + "\" at " + target.Addr(), "Asymmetric Access Inaccessible", "shardload discover lists them"}},
 		{"metadata", at(target, "", "--nsid", "7"), []string{"8 bytes of metadata", "format it without"}},
 		{"not a shard", at(target, "", "--nsid", "3"), []string{"namespace 3 of", "not a shard", "the first 8 bytes say 0", "write one with shardload put"}},
 		{"shard cut off", at(target, "", "--nsid", "2"), []string{"namespace 2 of", "shard is larger than its source", "use a larger namespace"}},
@@ -138,7 +140,8 @@ func TestBadInput(t *testing.T) {
 		{"verify: no sums", at(target, "verify", "--sums", file+"-none"), []string{file + "-none: no such file"}},
 		{"verify: not sums", at(target, "verify", "--sums", file), []string{file + ": line 1 is not a SHA-256 in hex, two spaces, and the name of a tensor"}},
 		{"discover: refused", []string{"discover", "-a", host, "-s", closedPort}, []string{host + ":" + closedPort, "connection refused"}},
-		{"generate: no directory", []string{"generate", "--size", "1M", file + "-none"}, []string{file + "-none", "no such file"}},
+		{"generate: no directory", []string{"generate", "--size", "1M", file + "-none/model"}, []string{file + "-none/model", "no such file"}},
+		{"generate: a file", []string{"generate", "--size", "1M", file}, []string{file, "not a directory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "put: read-only" {

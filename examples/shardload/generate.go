@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,6 +21,9 @@ func generateCommand(fs *pflag.FlagSet) runner {
 		}
 		m, err := newModel(made)
 		if err != nil {
+			return err
+		}
+		if err := os.Mkdir(args[0], 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 		for _, s := range m.shards {

@@ -29,7 +29,7 @@ type modelFlags struct {
 func (f *modelFlags) add(fs *pflag.FlagSet) {
 	f.size = 512 << 20
 	fs.Var(&f.size, "size", "size of the made-up model")
-	fs.IntVar(&f.shards, "shards", 4, "shards of the made-up model")
+	fs.IntVar(&f.shards, "shards", 4, "`N` shards of the made-up model")
 }
 
 // model is a made-up model: tensors named, shaped and spread over shards as those of a Llama are. Their

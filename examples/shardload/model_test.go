@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -122,6 +123,7 @@ func TestGenerate(t *testing.T) {
 	o := shardload(t, "generate", "--size", "1M", files[0][:len(files[0])-len(m.shards[0].name)])
 	require.Equal(t, exitFailed, o.status, "it must not overwrite what is there")
 	require.Contains(t, o.line(t), "exists")
+	succeeds(t, "generate", "--size", "1M", filepath.Join(t.TempDir(), "new"))
 }
 
 func BenchmarkModelRead(b *testing.B) {
