@@ -155,7 +155,7 @@ func TestF08SuccessFlag(t *testing.T) {
 	})
 }
 
-// TestF13QueueDepth is also F14: the target counts what is outstanding, and checks SQSIZE.
+// TestF13QueueDepth has targets that count what is outstanding.
 func TestF13QueueDepth(t *testing.T) {
 	for entries, want := range map[int]int{2: 1, 4: 3, 128: 127, 1024: 127} {
 		data := content(1 << 20)
@@ -174,7 +174,7 @@ func TestF13QueueDepth(t *testing.T) {
 	}
 }
 
-func TestF14DepthIsTheLeastOfThree(t *testing.T) {
+func TestF13F14DepthIsTheLeastOfThree(t *testing.T) {
 	for _, c := range []struct{ mqes, maxcmd, size, want int }{
 		{1023, 1024, 128, 127}, {63, 0, 128, 63}, {63, 32, 128, 31}, {1023, 16, 8, 7}, {65535, 0, 4096, 4095}, {1, 0, 128, 1},
 	} {
