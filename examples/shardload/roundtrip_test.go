@@ -18,15 +18,18 @@ import (
 // TestRoundTrip puts shards, and verifies and loads them, in all the ways that there are.
 func TestRoundTrip(t *testing.T) {
 	files := generated(t, "6M")
-	digests := map[string][]string{"none": nil, "header": {"-g"}, "data": {"--data-digest"}, "both": {"-g", "-G"}}
+	digests := []struct {
+		name  string
+		flags []string
+	}{{"none", nil}, {"header", []string{"-g"}}, {"data", []string{"--data-digest"}}, {"both", []string{"-g", "-G"}}}
 	i := 0
 	for _, mode := range []nvmetest.Mode{nvmetest.ModeNVMET, nvmetest.ModeSPDK, nvmetest.ModeStrict} {
-		for name, flags := range digests {
+		for _, d := range digests {
 			// Each combination gets another number of queues, block size and driver.
-			queues, block, driver := []string{"1", "2", "4"}[i%3], []int{512, 4096}[i%2], availableDrivers[i%len(availableDrivers)]
+			queues, block, driver := []string{"1", "2", "4"}[i%3], []int{512, 4096}[i%2], availableDrivers[(i+i/3)%len(availableDrivers)]
 			i++
-			t.Run(fmt.Sprintf("%v/%s", mode, name), func(t *testing.T) {
-				flags := append([]string{"-i", queues, "--driver", driver}, flags...)
+			t.Run(fmt.Sprintf("%v/%s/%s/%s", mode, d.name, queues, driver), func(t *testing.T) {
+				flags := append([]string{"-i", queues, "--driver", driver}, d.flags...)
 				roundTrip(t, mode, block, files, flags)
 			})
 		}
