@@ -35,7 +35,8 @@ func (h Host) Identity() (nqn string, id HostID, err error) {
 }
 
 // UniqueHost returns a host with an identity of its own, made for this call and kept nowhere. It is
-// for processes that must not be taken for each other, as two that hold reservations on one machine.
+// for tests, and for processes that must not be taken for each other, as two that hold reservations on
+// one machine.
 func UniqueHost() Host {
 	id := newHostID()
 	return Host{NQN: id.NQN(), ID: id}

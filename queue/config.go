@@ -10,8 +10,8 @@ import (
 // Driver names a way to move bytes.
 type Driver string
 
-// The drivers. DriverAuto takes the one that the measurements in bench/ favour where the
-// connection and the kernel allow it, and falls back with a reason.
+// The drivers. DriverAuto takes the one that measurements favour (this package has a benchmark of
+// each) where the connection and the kernel allow it, and falls back with a reason.
 const (
 	DriverAuto  Driver = ""
 	DriverURing Driver = "io_uring" // Linux: own ring, one enter per turn for send and receive

@@ -11,6 +11,9 @@ import (
 // Backend is what a namespace stores its blocks in. Offsets and lengths are in bytes; the target
 // calls it with ranges inside Size only, from several goroutines at once.
 //
+// A namespace has whole blocks. What ends within a block, as most safetensors files do, is to be padded,
+// or its end cannot be read.
+//
 // A Backend may also be a [Slicer], and may have a method ReadOnly() bool.
 type Backend interface {
 	io.ReaderAt

@@ -88,7 +88,7 @@ type Command struct {
 type Action struct {
 	Delay  time.Duration // hold the answer back
 	Drop   bool          // never answer; only Abort ends the command, with a target that really aborts
-	Status nvme.Status   // not 0: do not execute, and ask for no data, but complete with this
+	Status nvme.Status   // not 0: do not execute, and ask for no data, but complete with this, as nvme.StatusWriteFault.Status().WithDNR()
 	Result *uint64       // DW1:DW0 of the completion
 
 	CorruptData         bool // one bit of the data is wrong, and its digest is right for the wrong data
