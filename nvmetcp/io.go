@@ -17,7 +17,7 @@ type Read struct {
 }
 
 // ReadAt reads len(p) bytes at off, as [io.ReaderAt] has it: at the end of the namespace it returns
-// what there is, and io.EOF. Options.CommandTimeout bounds it.
+// what there is, and io.EOF. Options.CommandTimeout bounds each of its commands.
 func (n *Namespace) ReadAt(p []byte, off int64) (int, error) {
 	return n.ReadAtContext(context.Background(), p, off)
 }
