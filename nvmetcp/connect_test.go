@@ -285,10 +285,10 @@ func TestF18KeepAliveUnderLoad(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			data := content(1 << 20)
 			tgt := start(t, disk(mode, 512, data))
-			sub := dial(t, tgt, &Options{NumIOQueues: 2, KeepAlive: 400 * time.Millisecond})
+			sub := dial(t, tgt, &Options{NumIOQueues: 2, KeepAlive: 1200 * time.Millisecond})
 			ns, err := sub.Namespace(t.Context(), 1)
 			require.NoError(t, err)
-			ctx := within(t, 1500*time.Millisecond)
+			ctx := within(t, 3*time.Second)
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -302,7 +302,7 @@ func TestF18KeepAliveUnderLoad(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			require.GreaterOrEqual(t, tgt.Stats().Admin[nvme.OpKeepAlive], uint64(6), "one every KATO/2, traffic or not")
+			require.GreaterOrEqual(t, tgt.Stats().Admin[nvme.OpKeepAlive], uint64(4), "one every KATO/2, traffic or not")
 			require.Positive(t, sub.Stats().KeepAliveRTT)
 			require.Zero(t, tgt.Stats().KeepAliveExpired)
 			require.NoError(t, sub.Err())
