@@ -21,7 +21,7 @@ func initialize(ctx context.Context, conn net.Conn, cfg *Config) (pdu.ICResp, er
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	err := exchangeIC(conn, cfg, &resp)
 	if !stop() {
-		return resp, errors.Join(context.Cause(ctx), err) // the deadline may be in the past by now
+		return resp, context.Cause(ctx) // whatever that broke off; the deadline may be in the past by now
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return resp, fmt.Errorf("%w: no ICResp in %v; does an NVMe/TCP controller listen there?", ErrTimeout, cfg.ICTimeout)
@@ -47,7 +47,11 @@ func exchangeIC(conn net.Conn, cfg *Config, resp *pdu.ICResp) error {
 	}
 	h.Decode(buf[:])
 	if err := f.Check(h); err != nil {
-		return refuse(conn, err)
+		err = refuse(conn, err)
+		if h.Type.HeaderLen() == 0 {
+			err = fmt.Errorf("%w; does an NVMe/TCP controller listen there? It says %q", err, buf[:pdu.CommonHeaderLen])
+		}
+		return err
 	}
 	b := buf[:h.PLEN] // Check has bounded it
 	if _, err := io.ReadFull(conn, b[pdu.CommonHeaderLen:]); err != nil {

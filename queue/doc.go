@@ -1,5 +1,6 @@
 // Package queue runs NVMe queue pairs over TCP: one [Queue] is one connection, owned by one
-// goroutine that is locked to its thread.
+// goroutine. It is locked to its thread where it has a CPU of its own (Config.Pin) or a ring that only
+// its thread may use (io_uring); a goroutine that shares its CPU with callers hands over faster unlocked.
 //
 // That goroutine alone touches the socket, the command slots and the buffers of commands in flight,
 // so nothing on the way of a byte takes a lock. It works in turns: take new commands, put their

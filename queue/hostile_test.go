@@ -440,6 +440,9 @@ func TestF03F09ICResp(t *testing.T) {
 			require.ErrorIs(t, err, queue.ErrPathLost)
 			require.NotErrorIs(t, err, io.EOF, "an io.Reader's user would take it for the end of the data")
 			require.Contains(t, err.Error(), ctrl.LocalAddr().String())
+			if tc.name == "HTTP" {
+				require.ErrorContains(t, err, `does an NVMe/TCP controller listen there? It says "HTTP/1.1"`)
+			}
 			c.buf = nil
 			c.closed()
 		})
