@@ -11,8 +11,8 @@ import (
 	"github.com/nvstage/nvstage/queue"
 )
 
-// Feed is a source of reads for [Namespace.Feed]. The queues pull from it whenever they have room, so
-// that no time passes between the end of one read and the start of the next.
+// Feed is a source of reads for [Namespace.Feed], and of writes. The queues pull from it whenever they
+// have room, so that no time passes between the end of one read and the start of the next.
 type Feed interface {
 	// Next returns the next read. A nil Read with done false means that there is none now: the queue
 	// asks again when one of its reads has completed, and when wake is called. done means that this is
@@ -34,6 +34,7 @@ const cancelEvery = 20 * time.Millisecond
 // Feed reads what f hands out over all queues, and returns when f says that it is done and every read
 // has completed. Each read has its own Err; none of them ends the feed. A read longer than MaxIO is an
 // ErrTooLarge, and one that goes past the end of the namespace is an ErrRange.
+// With data digests, a write may have no more than the controller's MAXH2CDATA either.
 //
 // When ctx ends, Feed stops asking, takes back what is outstanding, and returns the context's error once
 // no buffer is in use any more. When the association is lost it returns that error, likewise. In both
@@ -184,19 +185,26 @@ func (p *feedPart) Next() *queue.Command {
 		o.read = r
 		o.busy.Store(true)
 		one := [1][]byte{r.Buf}
-		o.aim(false, r.Off, len(r.Buf), &cursor{bufs: one[:]})
+		o.aim(r.Write, r.Off, len(r.Buf), &cursor{bufs: one[:]})
 		return &o.cmd
 	}
 	return nil
 }
 
-// feedable refuses reads that cannot be one command.
+// feedable refuses reads and writes that cannot be one command.
 func (n *Namespace) feedable(r *Read) error {
-	if err := n.inside("read", int64(len(r.Buf)), r.Off); err != nil {
+	verb, limit := "read", n.maxRead
+	if r.Write {
+		verb, limit = "write", n.maxWrite
+	}
+	if err := n.inside(verb, int64(len(r.Buf)), r.Off); err != nil {
 		return err
 	}
-	if len(r.Buf) > n.maxRead {
-		return n.opError("read", int64(len(r.Buf)), r.Off, fmt.Errorf("%w: a feed's reads have at most MaxIO, which is %d bytes", ErrTooLarge, n.maxRead))
+	if len(r.Buf) > limit {
+		return n.opError(verb, int64(len(r.Buf)), r.Off, fmt.Errorf("%w: one %s of a feed has at most %d bytes", ErrTooLarge, verb, limit))
+	}
+	if r.Write {
+		return n.aligned(int64(len(r.Buf)), r.Off)
 	}
 	return nil
 }

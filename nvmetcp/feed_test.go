@@ -179,6 +179,52 @@ func TestFeedRefusesWhatIsNoRead(t *testing.T) {
 	require.True(t, bytes.Equal(data[5:][:ns.MaxIO()], f.reads[4].Buf))
 }
 
+func TestFeedWrites(t *testing.T) {
+	each(t, func(t *testing.T, mode nvmetest.Mode, d queue.Driver) {
+		for _, digests := range []bool{false, true} {
+			data := content(1 << 20)
+			ns := open(t, start(t, disk(mode, 512, make([]byte, len(data)))), &Options{Driver: d, NumIOQueues: 2, HeaderDigest: digests, DataDigest: digests})
+			f := newListFeed(ns, data, 0, 1)
+			const size = 4096 // what a strict target takes with data digests
+			for off := int64(0); off < int64(len(data)); off += size {
+				f.reads = append(f.reads, &Read{Write: true, Off: off, Buf: data[off:][:size]})
+			}
+			f.hold = len(f.reads)
+			require.NoError(t, ns.Feed(within(t, 20*time.Second), f))
+			f.settled(t)
+			for _, r := range f.reads {
+				require.NoError(t, r.Err)
+			}
+			back := make([]byte, len(data))
+			_, err := ns.ReadAt(back, 0)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(data, back))
+			require.Equal(t, uint64(len(data)), ns.sub.Stats().BytesWritten)
+		}
+	})
+}
+
+func TestFeedRefusesWhatIsNoWrite(t *testing.T) {
+	tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(4<<20)))
+	ns := open(t, tgt, nil)
+	f := newListFeed(ns, nil, 0, 1)
+	f.reads = []*Read{
+		{Write: true, Off: 1, Buf: make([]byte, 512)},
+		{Write: true, Off: 0, Buf: make([]byte, 511)},
+		{Write: true, Off: ns.Size(), Buf: make([]byte, 512)},
+		{Write: true, Off: 0, Buf: make([]byte, ns.MaxIO()+512)},
+	}
+	f.hold = len(f.reads)
+	require.NoError(t, ns.Feed(within(t, 5*time.Second), f))
+	f.settled(t)
+	for i, want := range []error{ErrUnaligned, ErrUnaligned, ErrRange, ErrTooLarge} {
+		require.ErrorIs(t, f.reads[i].Err, want)
+	}
+	require.Zero(t, tgt.Stats().IO[nvme.OpWrite])
+	err := ns.ReadBatch(within(t, 5*time.Second), []*Read{{Write: true, Buf: make([]byte, 512)}})
+	require.ErrorContains(t, err, "a batch only reads")
+}
+
 func TestFeedGoesOnAfterAnError(t *testing.T) {
 	data := content(1 << 20)
 	tgt := start(t, disk(nvmetest.ModeNVMET, 512, data))

@@ -2,6 +2,7 @@ package nvmetcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,6 +11,7 @@ import (
 // Read is one read of a batch or a feed: len(Buf) bytes at Off. Buf belongs to the Namespace from the
 // time that the Read is handed over until it has completed.
 type Read struct {
+	Write   bool          // in a feed: write Buf, which is whole blocks, in place of reading it. See WriteAtContext for what holds of writes
 	Off     int64         // bytes from the start of the namespace; need not be at a block
 	Buf     []byte        // where the data goes; any length
 	Err     error         // set on completion: nil when all of Buf has been read
@@ -75,6 +77,9 @@ func (n *Namespace) ReadBatch(ctx context.Context, reads []*Read) error {
 	var refused error
 	for _, read := range reads {
 		read.Err, read.Latency = n.inside("read", int64(len(read.Buf)), read.Off), 0
+		if read.Write {
+			read.Err = n.opError("write", int64(len(read.Buf)), read.Off, errors.New("a batch only reads; use WriteAt or a Feed"))
+		}
 		if read.Err != nil {
 			if refused == nil {
 				refused = read.Err
@@ -110,8 +115,8 @@ func (n *Namespace) WriteAtContext(ctx context.Context, p []byte, off int64) (in
 	if err := n.inside("write", length, off); err != nil {
 		return 0, err
 	}
-	if off%n.block != 0 || length%n.block != 0 {
-		return 0, n.opError("write", length, off, fmt.Errorf("%w of %d bytes: read what is there, and write whole blocks", ErrUnaligned, n.block))
+	if err := n.aligned(length, off); err != nil {
+		return 0, err
 	}
 	r := n.request()
 	defer r.put()
@@ -119,6 +124,14 @@ func (n *Namespace) WriteAtContext(ctx context.Context, p []byte, off int64) (in
 	r.add(ctx, true, off, length, &cursor{bufs: r.one[:]}, nil)
 	r.flush(ctx)
 	return int(r.moved), r.err
+}
+
+// aligned refuses writes that are not of whole blocks.
+func (n *Namespace) aligned(length, off int64) error {
+	if off%n.block != 0 || length%n.block != 0 {
+		return n.opError("write", length, off, fmt.Errorf("%w of %d bytes: read what is there, and write whole blocks", ErrUnaligned, n.block))
+	}
+	return nil
 }
 
 // inside refuses ranges that are not within the namespace.
