@@ -2,6 +2,7 @@ package nvmetcp
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -116,6 +117,24 @@ func TestNamespaces(t *testing.T) {
 	}
 	_, err = sub.Namespace(t.Context(), 7)
 	require.ErrorContains(t, err, "blocks of 131072 bytes")
+}
+
+func TestNamespacesThatNeverEnd(t *testing.T) {
+	page := make([]byte, nvme.IdentifyLen)
+	for i := range nvme.IdentifyLen / 4 {
+		binary.LittleEndian.PutUint32(page[4*i:], uint32(i+1))
+	}
+	tgt := start(t, disk(nvmetest.ModeNVMET, 512, make([]byte, 1<<20)))
+	sub := dial(t, tgt, &Options{NumIOQueues: 1})
+	tgt.SetFaults(nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action {
+		if c.SQE.Opcode != nvme.OpIdentify {
+			return nvmetest.Action{}
+		}
+		return nvmetest.Action{Raw: rawRead(c.SQE.CID, page)}
+	}})
+	_, err := sub.Namespaces(within(t, 10*time.Second))
+	require.ErrorIs(t, err, ErrController)
+	require.EqualValues(t, 2, tgt.Stats().Admin[nvme.OpIdentify]-1, "the second page begins where the first did")
 }
 
 func TestF31MetadataIsRefused(t *testing.T) {
