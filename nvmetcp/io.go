@@ -1,6 +1,7 @@
 package nvmetcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,9 @@ func (n *Namespace) WriteAtContext(ctx context.Context, p []byte, off int64) (in
 	}
 	if err := n.aligned(length, off); err != nil {
 		return 0, err
+	}
+	if n.sub.ctrl.opts.CopyWrites {
+		p = bytes.Clone(p)
 	}
 	r := n.request()
 	defer r.put()

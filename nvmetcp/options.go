@@ -43,6 +43,10 @@ type Options struct {
 	// RetryWrites lets a write be sent again when the controller has answered it with an error that
 	// may pass, such as Transient Transport Error. A write without an answer is never sent again.
 	RetryWrites bool
+	// CopyWrites makes WriteAt send a copy of its buffer, for programs that cannot keep others from
+	// changing it meanwhile: with data digests such a change ends the association. It costs a copy, and
+	// as much memory as the write is long. Writes of a Feed are never copied.
+	CopyWrites bool
 	// DisableSQFlow asks the controller to do without SQ flow control (CATTR bit 2), which lets it
 	// leave out the response of most reads.
 	DisableSQFlow bool
