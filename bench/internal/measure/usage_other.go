@@ -1,0 +1,5 @@
+//go:build !unix
+
+package measure
+
+func processUsage() usage { return usage{} }

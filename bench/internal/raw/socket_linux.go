@@ -1,0 +1,101 @@
+package raw
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is a connected stream socket without Go's poller in between. It belongs to one goroutine.
+type socket struct {
+	fd       int
+	blocking bool
+	calls    int64 // system calls made
+	// stop is asked while nothing can be sent or received by polling; true ends that with errStopped.
+	stop func() bool
+}
+
+var errStopped = errors.New("stopped")
+
+// take makes a socket of conn, which is closed.
+func take(conn net.Conn, blocking bool, stop func() bool) (*socket, error) {
+	defer conn.Close()
+	rc, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{fd: -1, blocking: blocking, stop: stop}
+	var dupErr error
+	if err := rc.Control(func(fd uintptr) { s.fd, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, err
+	}
+	if dupErr != nil {
+		return nil, dupErr
+	}
+	if err := unix.SetNonblock(s.fd, !blocking); err != nil {
+		unix.Close(s.fd)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *socket) close() { unix.Close(s.fd) }
+
+// read receives some bytes.
+func (s *socket) read(b []byte) (int, error) { return s.move(unix.SYS_READ, b) }
+
+// readFull fills b.
+func (s *socket) readFull(b []byte) error {
+	for len(b) > 0 {
+		n, err := s.read(b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// writeFull sends all of b.
+func (s *socket) writeFull(b []byte) error {
+	for len(b) > 0 {
+		n, err := s.move(unix.SYS_WRITE, b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// move makes the system call until it moves something. A call that may sleep goes through Go's
+// scheduler, one that never does need not.
+func (s *socket) move(trap uintptr, b []byte) (int, error) {
+	for {
+		var (
+			n uintptr
+			e syscall.Errno
+		)
+		s.calls++
+		if s.blocking {
+			n, _, e = unix.Syscall(trap, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		} else {
+			n, _, e = unix.RawSyscall(trap, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		}
+		switch {
+		case e == 0 && n == 0 && trap == unix.SYS_READ:
+			return 0, io.EOF
+		case e == 0:
+			return int(n), nil
+		case e != unix.EAGAIN && e != unix.EINTR:
+			return 0, e
+		}
+		if s.stop() {
+			return 0, errStopped
+		}
+	}
+}
