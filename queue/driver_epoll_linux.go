@@ -49,14 +49,13 @@ func newEpollDriver(fd int) (*epollDriver, error) {
 	return d, nil
 }
 
-// iovecs fills v with the slices of b.
+// iovecs fills v with the slices of b, and returns how many they are.
 func iovecs(v *[maxVec]unix.Iovec, b [][]byte) int {
-	n := min(len(b), maxVec)
-	for i, s := range b[:n] {
+	for i, s := range b {
 		v[i].Base = unsafe.SliceData(s)
 		v[i].SetLen(len(s))
 	}
-	return n
+	return len(b)
 }
 
 func (d *epollDriver) exchange(send, recv [][]byte) (sent, received int, err error) {

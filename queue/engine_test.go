@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"bytes"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +16,9 @@ type fakeDriver struct {
 	take func(send [][]byte) (int, error) // how many bytes the socket takes; nil: all
 	give func(recv [][]byte) (int, error) // what is received; nil: nothing, ever
 	sent []byte                           // what was taken
+
+	slept func() // called in wait
+	given int    // what inflight says
 }
 
 func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err error) {
@@ -26,7 +28,12 @@ func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err erro
 		if d.take != nil {
 			sent, sendErr = d.take(send)
 		}
-		d.sent = append(d.sent, bytes.Join(send, nil)[:sent]...)
+		left := sent
+		for _, b := range send {
+			b = b[:min(len(b), left)]
+			d.sent = append(d.sent, b...)
+			left -= len(b)
+		}
 	}
 	if d.give != nil {
 		received, recvErr = d.give(recv)
@@ -37,12 +44,15 @@ func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err erro
 	return sent, received, recvErr
 }
 
-func (d *fakeDriver) inflight() int { return 0 }
+func (d *fakeDriver) inflight() int { return d.given }
 func (d *fakeDriver) wake()         {}
 func (d *fakeDriver) close() error  { return nil }
 
 func (d *fakeDriver) wait(bool, time.Duration) error {
-	time.Sleep(time.Millisecond)
+	if d.slept != nil {
+		d.slept()
+	}
+	time.Sleep(10 * time.Microsecond)
 	return nil
 }
 
@@ -210,4 +220,62 @@ func TestIdleIsNotStuck(t *testing.T) {
 		require.NoError(t, q.Do(t.Context(), &c))
 		time.Sleep(300 * time.Millisecond)
 	}
+}
+
+// An idle queue looks at the socket for as long as Spin says before it sleeps, where that is cheap.
+func TestSpin(t *testing.T) {
+	for _, tc := range []struct {
+		spin   time.Duration
+		cheap  bool
+		lo, hi time.Duration
+	}{
+		{150 * time.Millisecond, true, 149 * time.Millisecond, 5 * time.Second},
+		{-1, true, 0, 100 * time.Millisecond},
+		{150 * time.Millisecond, false, 0, 100 * time.Millisecond},
+	} {
+		d := &fakeDriver{}
+		e := engineOn(t, d, Config{Spin: tc.spin})
+		e.drv.spins = tc.cheap
+		var start, slept time.Time
+		d.give = func([][]byte) (int, error) {
+			if start.IsZero() {
+				start = time.Now()
+			}
+			return 0, nil
+		}
+		d.slept = func() {
+			if slept.IsZero() {
+				slept = time.Now()
+			}
+		}
+		q := e.run(t)
+		require.Eventually(t, func() bool { return q.Stats().Sleeps > 1 }, 5*time.Second, time.Millisecond)
+		q.Close()
+		require.GreaterOrEqual(t, slept.Sub(start), tc.lo)
+		require.Less(t, slept.Sub(start), tc.hi)
+	}
+}
+
+// What comes while the queue makes up its mind to sleep keeps it awake, and what comes later finds it asleep.
+func TestSleep(t *testing.T) {
+	d := &fakeDriver{}
+	e := engineOn(t, d, Config{})
+	slept := 0
+	d.slept = func() {
+		slept++
+		require.True(t, e.q.sleeping.Load(), "nobody will wake it")
+	}
+	e.sleep()
+	require.Equal(t, 1, slept)
+	require.False(t, e.q.sleeping.Load(), "somebody will wake it for nothing")
+	e.q.Wake()
+	e.sleep()
+	require.Equal(t, 1, slept)
+	e.takeIn()
+	e.q.Submit(&Command{SQE: nvme.Flush(1), Done: func(*Command) {}})
+	e.sleep()
+	require.Equal(t, 1, slept)
+	e.takeIn()
+	e.sleep()
+	require.Equal(t, 2, slept)
 }

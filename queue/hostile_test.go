@@ -59,6 +59,12 @@ var hostile = []struct {
 	{name: "F35 completion of an unknown CID", send: func(c *controller, rd, _, _, _ uint16) []byte {
 		return c.response(nvme.CQE{CID: rd + 0x4000})
 	}, fes: 1, fei: 8},
+	{name: "F35 completion of a slot that is not there", send: func(c *controller, rd, _, _, _ uint16) []byte {
+		return c.response(nvme.CQE{CID: rd | 31}) // of 31
+	}, fes: 1, fei: 8},
+	{name: "F35 completion of an unknown CID, with header digest", dg: pdu.Digests{Header: true}, send: func(c *controller, rd, _, _, _ uint16) []byte {
+		return c.response(nvme.CQE{CID: rd + 0x4000})
+	}, fes: 1, fei: 8},
 	{name: "F35 completion twice", send: func(c *controller, _, _, _, fl uint16) []byte {
 		r := c.response(nvme.CQE{CID: fl})
 		return append(r, r...)
@@ -157,6 +163,8 @@ func TestF04F06F07F08F11F35HostilePDUs(t *testing.T) {
 				c.send(b)
 				term := c.termReq(h.fes, h.fei)
 				require.NotEmpty(t, term.Header)
+				whole := max(pdu.CommonHeaderLen, pdu.Type(term.Header[0]).HeaderLen())
+				require.Len(t, term.Header, min(whole, len(b)), "all of the header, and nothing else")
 				require.Contains(t, string(b), string(term.Header), "the complaint carries the offending header")
 				answered := 0
 				for _, p := range all {

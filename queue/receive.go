@@ -31,7 +31,7 @@ type receiver struct {
 const (
 	readBuffer   = 256 << 10
 	scatterAbove = 64 << 10
-	scatterTail  = 4 << 10 // of the read buffer, behind a scattered payload: the next headers come along
+	scatterTail  = 4 << 10 // of the read buffer, behind what goes to its place: the next headers come along
 )
 
 func (x *receiver) init(f pdu.Framing) {
@@ -54,9 +54,7 @@ func (x *receiver) vector() [][]byte {
 		x.vec = append(x.vec, b)
 		x.direct += len(b)
 	}
-	if x.direct == x.left {
-		x.vec = append(x.vec, x.buf[:scatterTail])
-	}
+	x.vec = append(x.vec, x.buf[:scatterTail])
 	return x.vec
 }
 
@@ -185,7 +183,7 @@ func (e *engine) dispatch(t pdu.Type, hdr []byte) error {
 		if err := t.Decode(hdr); err != nil {
 			return protocolError(err)
 		}
-		t.Header = append([]byte(nil), t.Header...)
+		t.Header = append([]byte(nil), t.Header...) // lest the error keep the read buffer
 		return &t
 	}
 	return protocolError(pdu.NewError(pdu.FESInvalidHeaderField, 0, hdr, "unexpected type")) // Check lets none through

@@ -10,7 +10,7 @@ type transmitter struct {
 	layout     pdu.Layout
 	maxH2CData uint32
 
-	arena []byte // cut back to nothing whenever the queue is empty
+	arena []byte // cut back to nothing whenever the queue is empty, which bounds the queue
 	queue []frag
 	head  int // of queue: the first that is not sent completely
 	off   int // bytes of it that are sent
@@ -197,12 +197,8 @@ func (e *engine) sent(n int) {
 			e.dataSent(&e.all[slot], end)
 		}
 	}
-	switch {
-	case t.empty():
+	if t.empty() {
 		t.queue, t.head, t.arena = t.queue[:0], 0, t.arena[:0]
-	case t.head > 1024 && t.head > len(t.queue)/2:
-		t.queue = t.queue[:copy(t.queue, t.queue[t.head:])]
-		t.head = 0
 	}
 }
 
@@ -224,20 +220,15 @@ func (e *engine) dataSent(s *slot, end bool) {
 }
 
 // last makes b the end of the stream: after the PDU that is on its way, without those that have not
-// begun. inflight bytes are with the driver and have to stay.
+// begun. inflight bytes are with the driver and have to stay. Nothing may be queued any more.
 func (t *transmitter) last(b []byte, inflight int) {
 	keep := t.head
-	for done := -t.off; keep < len(t.queue); keep++ {
-		if t.queue[keep].start && done >= inflight && (keep > t.head || t.off == 0) {
+	for ahead := -t.off; keep < len(t.queue); keep++ { // bytes that go before it
+		if t.queue[keep].start && ahead >= inflight {
 			break
 		}
-		done += len(t.queue[keep].b)
+		ahead += len(t.queue[keep].b)
 	}
-	for i := keep; i < len(t.queue); i++ {
-		t.due -= len(t.queue[i].b)
-	}
-	clear(t.queue[keep:])
 	t.queue = t.queue[:keep]
-	t.writes = t.writes[:0]
-	t.push(frag{b: b, at: -1, slot: -1, start: true})
+	t.push(frag{b: b, at: -1, slot: -1})
 }

@@ -47,7 +47,7 @@ func readPieces(t *testing.T, d queue.Driver, dg pdu.Digests, hpda uint8) {
 			k := min(left, 1+rnd.IntN(n))
 			g := newGuarded(t, k)
 			o.bufs = append(o.bufs, g)
-			data = append(data, g.buf, nil) // an empty buffer in between is fine
+			data = append(data, g.buf, nil, nil) // empty buffers in between are fine
 			left -= k
 		}
 		o.pending = submit(t, q, read(n), data...)
@@ -89,8 +89,10 @@ func readPieces(t *testing.T, d queue.Driver, dg pdu.Digests, hpda uint8) {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
+	total := uint64(0)
 	for _, o := range cmds {
 		require.NoError(t, o.wait())
+		total += uint64(len(o.want))
 		var got []byte
 		for _, g := range o.bufs {
 			g.intact()
@@ -99,6 +101,12 @@ func readPieces(t *testing.T, d queue.Driver, dg pdu.Digests, hpda uint8) {
 		require.True(t, bytes.Equal(o.want, got), "wrong bytes")
 		require.Positive(t, o.cmd.Latency())
 	}
+	q.Close()
+	s := q.Stats()
+	require.Equal(t, total, s.Placed+s.Copied)
+	require.Positive(t, s.Placed)
+	require.Positive(t, s.Copied)
+	require.Zero(t, s.DataErrors)
 }
 
 // Writes go in the capsule up to the limit, and beyond it as R2Ts ask, cut at MAXH2CDATA.
@@ -316,7 +324,16 @@ func TestF04DataDigest(t *testing.T) {
 						require.NoError(t, good.wait())
 						require.Equal(t, pattern(n, 2), good.cmd.Data[0])
 					}
+					failed := submit(t, q, read(n), make([]byte, n))
+					sqe, _ := c.command()
+					b := c.data(sqe.CID, 0, pdu.FlagLast, pattern(n, 1))
+					b[len(b)-1] ^= 4
+					c.send(append(b, c.response(nvme.CQE{CID: sqe.CID, Status: nvme.StatusInternalError.Status()})...))
+					require.ErrorIs(t, failed.wait(), nvme.StatusInternalError, "what the controller found wrong comes first")
 					require.NoError(t, q.Err())
+					q.Close()
+					require.EqualValues(t, 3, q.Stats().DataErrors)
+					require.EqualValues(t, 3, q.Stats().Errors)
 				})
 			}
 		}
