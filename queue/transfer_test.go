@@ -81,6 +81,7 @@ func readPieces(t *testing.T, d queue.Driver, dg pdu.Digests, hpda uint8) {
 		}
 		o.off += k
 	}
+	streamed := len(stream)
 	for len(stream) > 0 {
 		k := min(len(stream), 1+rnd.IntN(1<<uint(rnd.IntN(20))))
 		c.send(stream[:k])
@@ -104,6 +105,8 @@ func readPieces(t *testing.T, d queue.Driver, dg pdu.Digests, hpda uint8) {
 	q.Close()
 	s := q.Stats()
 	require.Equal(t, total, s.Placed+s.Copied)
+	require.EqualValues(t, streamed, s.BytesIn)
+	require.EqualValues(t, len(cmds), s.Commands)
 	require.Positive(t, s.Placed)
 	require.Positive(t, s.Copied)
 	require.Zero(t, s.DataErrors)
