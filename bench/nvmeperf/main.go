@@ -61,8 +61,9 @@ type console struct {
 type command struct {
 	name   string
 	about  string
-	hidden bool
 	flags  func(*pflag.FlagSet) runner
+	serves bool // until it is interrupted
+	hidden bool
 }
 
 // runner runs a command whose flags have been parsed.
@@ -70,10 +71,12 @@ type runner func(ctx context.Context, con console) error
 
 func commands() []command {
 	return []command{
-		{"", "Read and write a namespace of an NVMe/TCP target as fast as it goes.", false, perfCommand},
-		{"raw serve", "Serve raw stream and raw pingpong.", false, rawServeCommand},
-		{"raw stream", "Move bytes in one direction over a socket without NVMe, as a measure of the wire.", false, rawStreamCommand},
-		{"raw pingpong", "Move what one NVMe/TCP command moves there and back over a socket without NVMe.", false, rawPingPongCommand},
+		{name: "", about: "Read and write a namespace of an NVMe/TCP target as fast as it goes.", flags: perfCommand},
+		{name: "compare", about: "Measure this library against the raw wire, each in a process of its own, turn by turn.", flags: compareCommand},
+		{name: "raw serve", about: "Serve raw stream and raw pingpong.", flags: rawServeCommand, serves: true},
+		{name: "raw stream", about: "Move bytes in one direction over a socket without NVMe, as a measure of the wire.", flags: rawStreamCommand},
+		{name: "raw pingpong", about: "Move what one NVMe/TCP command moves there and back over a socket without NVMe.", flags: rawPingPongCommand},
+		{name: "null-target", about: "Serve a namespace that only measures, for compare.", flags: nullTargetCommand, serves: true, hidden: true},
 	}
 }
 
@@ -97,7 +100,7 @@ func find(args []string) (command, []string, error) {
 func run(ctx context.Context, args []string, con console) int {
 	cmd, rest, err := find(args)
 	if err != nil {
-		return status(ctx, con, err, "")
+		return status(ctx, con, err, &cmd)
 	}
 	fs := pflag.NewFlagSet("nvmeperf", pflag.ContinueOnError)
 	fs.SortFlags = false
@@ -105,13 +108,13 @@ func run(ctx context.Context, args []string, con console) int {
 	do := cmd.flags(fs)
 	switch err := fs.Parse(rest); {
 	case errors.Is(err, pflag.ErrHelp):
-		return status(ctx, con, help(con.out, &cmd, fs), cmd.name)
+		return status(ctx, con, help(con.out, &cmd, fs), &cmd)
 	case err != nil:
-		return status(ctx, con, usagef("%v", err), cmd.name)
+		return status(ctx, con, usagef("%v", err), &cmd)
 	case fs.NArg() > 0:
-		return status(ctx, con, usagef("unexpected argument %q; a command comes before its flags", fs.Arg(0)), cmd.name)
+		return status(ctx, con, usagef("unexpected argument %q; a command comes before its flags", fs.Arg(0)), &cmd)
 	}
-	return status(ctx, con, do(ctx, con), cmd.name)
+	return status(ctx, con, do(ctx, con), &cmd)
 }
 
 func help(w io.Writer, cmd *command, fs *pflag.FlagSet) error {
@@ -138,12 +141,14 @@ func (e usageError) Error() string { return string(e) }
 func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
 
 // status says what went wrong, in one line, and returns the exit status for it.
-func status(ctx context.Context, con console, err error, name string) int {
+func status(ctx context.Context, con console, err error, cmd *command) int {
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintf(con.err, "nvmeperf: %s (see %s)\n", usage, strings.Join(strings.Fields("nvmeperf "+name+" --help"), " "))
+		fmt.Fprintf(con.err, "nvmeperf: %s (see %s)\n", usage, strings.Join(strings.Fields("nvmeperf "+cmd.name+" --help"), " "))
 		return exitUsage
+	case err == nil && cmd.serves:
+		return exitOK
 	case errors.Is(context.Cause(ctx), errInterrupted):
 		fmt.Fprintln(con.err, "nvmeperf: interrupted")
 		return exitInterrupted
