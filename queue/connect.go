@@ -21,7 +21,8 @@ func initialize(ctx context.Context, conn net.Conn, cfg *Config) (pdu.ICResp, er
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	err := exchangeIC(conn, cfg, &resp)
 	if !stop() {
-		return resp, context.Cause(ctx) // whatever that broke off; the deadline may be in the past by now
+		err := context.Cause(ctx) // whatever that broke off; the deadline may be in the past by now
+		return resp, fmt.Errorf("%w before ICResp came; does an NVMe/TCP controller listen there?", err)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return resp, fmt.Errorf("%w: no ICResp in %v; does an NVMe/TCP controller listen there?", ErrTimeout, cfg.ICTimeout)

@@ -269,10 +269,6 @@ func (e *engine) issue(c *Command) bool {
 		e.report(c, err)
 		return false
 	}
-	if c.cancelled.Load() {
-		e.report(c, context.Canceled)
-		return false
-	}
 	s := e.take()
 	s.cmd, s.dir, s.length, s.timed, s.issued = c, dir, uint32(n), !c.NoTimeout, e.now
 	limit := e.inCapsule

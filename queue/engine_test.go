@@ -137,7 +137,6 @@ func TestF38ReceiveAfterSendError(t *testing.T) {
 		stream = stream[n:]
 		return n, nil
 	}
-	e.run(t)
 	done := make(chan struct{}, 2)
 	var cmds [2]Command
 	for i := range cmds {
@@ -145,6 +144,7 @@ func TestF38ReceiveAfterSendError(t *testing.T) {
 		cmds[i].Done = func(*Command) { done <- struct{}{} }
 	}
 	e.q.Submit(&cmds[0], &cmds[1])
+	e.run(t)
 	within(t, 5*time.Second, done, "the first command does not complete")
 	within(t, 5*time.Second, done, "the second command does not complete")
 	require.NoError(t, cmds[0].Err, "it was answered")
@@ -194,8 +194,8 @@ func takenInTurn(t *testing.T, arrives func(recv [][]byte) int) int {
 		}
 		return size(send), nil
 	}
+	e.q.Submit(&c)
 	q := e.run(t)
-	q.Submit(&c)
 	require.Eventually(t, func() bool { return q.Stats().BytesOut == 2*72 }, 5*time.Second, time.Millisecond)
 	q.Close()
 	return taken

@@ -342,3 +342,57 @@ func (n nonsense) Next() *queue.Command {
 	c.SQE.Opcode = nvme.OpFlush
 	return c
 }
+
+// A feed that had nothing is asked again after Wake, also when nothing else goes on.
+func TestFeedWake(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1}})
+		go c.serve(nil)
+		f := newCountFeed(t, 1<<40, 0, 512)
+		q.Attach(f)
+		for i := range uint64(3) {
+			time.Sleep(20 * time.Millisecond) // it has been asked and is dry
+			require.Equal(t, i, q.Stats().Commands)
+			f.avail.Store(1)
+			q.Wake()
+			require.Eventually(t, func() bool { return q.Stats().Commands == i+1 }, 5*time.Second, time.Millisecond)
+		}
+	})
+}
+
+// A detached feed is asked no more, and closed when its last command has completed and not before.
+func TestFeedDetach(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1, Depth: 4}})
+		f, other := newCountFeed(t, 1<<40, 1<<40, 512), newCountFeed(t, 1<<40, 0, 512)
+		q.Attach(other)
+		q.Attach(f)
+		var cids []uint16
+		for range 4 {
+			sqe, _ := c.command()
+			cids = append(cids, sqe.CID)
+		}
+		q.Detach(f)
+		answer := func(cid uint16) {
+			c.send(c.data(cid, 0, pdu.FlagLast|pdu.FlagSuccess, make([]byte, 512)))
+		}
+		for _, cid := range cids[:3] {
+			answer(cid)
+		}
+		cmd := queue.Command{SQE: nvme.Flush(1)} // goes to the slots that are free now
+		ret := make(chan error)
+		go func() { ret <- q.Do(t.Context(), &cmd) }()
+		sqe, _ := c.command()
+		require.EqualValues(t, nvme.OpFlush, sqe.Opcode)
+		c.send(c.response(nvme.CQE{CID: sqe.CID}))
+		require.NoError(t, <-ret)
+		require.Empty(t, f.closed)
+		answer(cids[3])
+		require.NoError(t, <-f.closed)
+		require.Equal(t, 4, f.completed)
+		require.Len(t, f.free, 16)
+		require.Empty(t, other.closed, "another feed stays")
+		q.Detach(other)
+		require.NoError(t, <-other.closed, "with nothing outstanding it is closed at once")
+	})
+}

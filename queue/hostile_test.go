@@ -529,3 +529,28 @@ func TestF38LastWord(t *testing.T) {
 		require.ErrorIs(t, p.wait(), queue.ErrTerminated)
 	})
 }
+
+// What waits for a slot is given back at once when it is cancelled; the others keep their order.
+func TestCancelPending(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{cfg: queue.Config{Depth: 1}})
+		submit(t, q, nvme.Flush(1))
+		sqe, _ := c.command()
+		var all []*pending
+		for nsid := range uint32(6) {
+			all = append(all, submit(t, q, nvme.Flush(100+nsid)))
+		}
+		for _, i := range []int{0, 3, 5} {
+			q.Cancel(all[i].cmd)
+			require.ErrorIs(t, all[i].wait(), context.Canceled)
+		}
+		all = append(all, submit(t, q, nvme.Flush(106)))
+		for _, i := range []int{1, 2, 4, 6} {
+			c.send(c.response(nvme.CQE{CID: sqe.CID}))
+			sqe, _ = c.command()
+			require.EqualValues(t, 100+i, sqe.NSID)
+		}
+		c.send(c.response(nvme.CQE{CID: sqe.CID}))
+		require.NoError(t, all[6].wait())
+	})
+}

@@ -258,6 +258,17 @@ func TestF05EarlyWriteError(t *testing.T) {
 	})
 }
 
+// What the caller may say in the command's flags stays, the rest is the queue's.
+func TestFlags(t *testing.T) {
+	q, c := connect(t, queue.DriverConn, opts{cfg: queue.Config{QID: 1}})
+	p := submit(t, q, nvme.SQE{Opcode: nvme.OpCompare, Flags: 0xFD, CID: 0xFFFF, NSID: 1}, make([]byte, 512))
+	sqe, _ := c.command()
+	require.EqualValues(t, 0x41, sqe.Flags, "FUSE and PSDT")
+	require.NotEqual(t, uint16(0xFFFF), sqe.CID)
+	c.send(c.response(nvme.CQE{CID: sqe.CID, Status: nvme.StatusInternalError.Status()}))
+	require.Error(t, p.wait())
+}
+
 // F34: any of the 15 status bits makes it a failure, SC 0 with another SCT included.
 func TestF34StatusField(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
