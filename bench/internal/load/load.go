@@ -136,7 +136,7 @@ func (l *Load) workers() []worker {
 	var all []worker
 	for i := range n {
 		a := l.assocs[i%len(l.assocs)]
-		t := tally{win: &l.win, lat: measure.NewLatencies()}
+		t := tally{win: &l.win}
 		gen := newGenerator(l.cfg.Pattern, int64(l.cfg.Size), a.ns.Size(), i, n)
 		switch l.cfg.API {
 		case ReadAt:
@@ -170,6 +170,9 @@ func (l *Load) Close() error {
 // Run runs the load for its time, once. When ctx ends the result is of the time until then.
 func (l *Load) Run(ctx context.Context) (*measure.Result, error) {
 	workers := l.workers()
+	for _, w := range workers {
+		w.result().lat = measure.NewLatencies()
+	}
 	ioCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	failed := make(chan struct{})
@@ -224,7 +227,7 @@ func (l *Load) Run(ctx context.Context) (*measure.Result, error) {
 	return res, nil
 }
 
-// Do does n I/Os, and returns when all have completed.
+// Do does n I/Os, and returns when all have completed. It counts none, and keeps no latencies.
 func (l *Load) Do(ctx context.Context, n int64) error {
 	workers := l.workers()
 	errs := make([]error, len(workers))

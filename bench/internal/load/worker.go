@@ -19,9 +19,9 @@ type worker interface {
 type tally struct {
 	win *measure.Window
 	ops int64
-	lat *measure.Latencies
-	err error         // of the first I/O that failed
-	cpu time.Duration // of the worker's thread
+	lat *measure.Latencies // nil where the window never opens
+	err error              // of the first I/O that failed
+	cpu time.Duration      // of the worker's thread
 }
 
 // done counts n I/Os, if they count.
