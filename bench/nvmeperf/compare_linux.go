@@ -41,10 +41,10 @@ type compareFlags struct {
 }
 
 func compareCommand(fs *pflag.FlagSet) runner {
-	f := &compareFlags{time: seconds(200 * time.Millisecond), warmup: seconds(30 * time.Millisecond)}
+	f := &compareFlags{time: seconds(150 * time.Millisecond), warmup: seconds(30 * time.Millisecond)}
 	fs.BoolVar(&f.quick, "quick", false, "one run of 50 ms each: figures to see that it works, not to go by")
 	fs.IntVar(&f.runs, "runs", 5, "`N` runs of each subject, in turns")
-	fs.VarP(&f.time, "time", "t", "how long a run measures: seconds, or a duration like 200ms")
+	fs.VarP(&f.time, "time", "t", "how long a run measures: seconds, or a duration like 150ms")
 	fs.Var(&f.warmup, "warmup", "how long it runs before that")
 	fs.StringVar(&f.only, "only", "", "only rows whose name matches this `REGEXP`, like '4 KiB.*QD1$'")
 	fs.StringSliceVar(&f.drivers, "driver", []string{string(queue.DriverEpoll), string(queue.DriverURing)}, "`NAMES` of drivers: epoll, io_uring and net.Conn")
@@ -141,8 +141,16 @@ func (c *comparer) compare(ctx context.Context, todo []row) (err error) {
 	result := comparison{CPUs: [2]int{f.targetCPU, f.cpu}, Runs: f.runs, Seconds: time.Duration(f.time).Seconds()}
 	result.Network = c.network()
 	c.say("network: %s\n", result.Network)
+	shares, err := busy()
+	if err != nil {
+		return err
+	}
+	result.Warning = disturbed(shares, f.targetCPU, f.cpu)
 	if f.cpu == f.targetCPU {
-		c.say("there is only CPU %d for target and initiator: they will wait for each other\n", f.cpu)
+		result.Warning = fmt.Sprintf("target and initiator share CPU %d and wait for each other: do not go by these figures", f.cpu)
+	}
+	if result.Warning != "" {
+		c.say("%s\n", result.Warning)
 	}
 	if result.Target, err = c.startServers(ctx); err != nil {
 		return errors.Join(err, c.stopServers())

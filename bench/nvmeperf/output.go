@@ -77,6 +77,9 @@ func reportText(r *measure.Report) string {
 		calls = fmt.Sprintf("%.2f system calls", r.Calls)
 	}
 	row("per I/O", "%s, %.2f sleeps, %.4f allocations", calls, r.Sleeps, r.Allocs)
+	if r.GCs > 0 {
+		row("collector", "%d cycles, everything stopped for %.0f µs in all", r.GCs, r.GCPause)
+	}
 	t.Flush()
 	if r.Percentiles != nil {
 		b.WriteString("\nlatency in µs\n")

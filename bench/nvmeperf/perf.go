@@ -25,6 +25,7 @@ type perfFlags struct {
 	perCPU   int
 	api      string
 	threads  int
+	garbage  byteSize
 
 	trid         string
 	where        transportID
@@ -60,6 +61,7 @@ func perfCommand(fs *pflag.FlagSet) runner {
 	fs.Var(&f.spin, "spin", "how long a queue polls its socket before it sleeps: like 50us, 0 for never, or always")
 	fs.StringVar(&f.api, "api", "feed", "`WAY` in: feed (on the queues' own threads), readat (goroutines that call ReadAt and WriteAt) or batch (goroutines that call ReadBatch with -q reads)")
 	fs.IntVar(&f.threads, "threads", 1, "`N` goroutines of readat and batch; readat has that many I/Os outstanding, whatever -q says")
+	fs.Var(&f.garbage, "garbage", "bytes that a goroutine allocates beside the load each second, to see what the collector costs")
 	fs.Var(&f.timeout, "timeout", "longest wait for the target: for a connection, and for each command")
 	f.output.add(fs)
 	return f.run
@@ -133,7 +135,7 @@ func (f *perfFlags) config() (load.Config, error) {
 			DialTimeout: limit, ICTimeout: limit, ConnectTimeout: limit, CommandTimeout: limit,
 		},
 		CPUs: f.cpus, QueuesPerCPU: f.perCPU, Depth: f.depth, Size: int(f.size), Pattern: pattern,
-		API: load.API(f.api), Threads: f.threads, Warmup: time.Duration(f.warmup), Time: time.Duration(f.time),
+		API: load.API(f.api), Threads: f.threads, Garbage: int(f.garbage), Warmup: time.Duration(f.warmup), Time: time.Duration(f.time),
 	}, nil
 }
 

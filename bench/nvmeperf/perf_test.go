@@ -69,6 +69,15 @@ func TestMix(t *testing.T) {
 	}
 }
 
+// TestGarbage has the collector run beside a load, which itself allocates nothing.
+func TestGarbage(t *testing.T) {
+	tgt := start(t)
+	r := report(t, append(at(tgt), "-t", "500ms", "--garbage", "512M")...)
+	require.Positive(t, r.GCs)
+	require.Equal(t, 512<<20, r.Work.Garbage)
+	require.Positive(t, r.Ops)
+}
+
 func TestText(t *testing.T) {
 	tgt := start(t)
 	status, out, stderr := call(t.Context(), append(at(tgt), "-t", "100ms", "-LL")...)

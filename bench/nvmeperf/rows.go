@@ -63,7 +63,7 @@ func (w work) String() string {
 }
 
 // raw is the measure of the wire: a ping-pong where there is one I/O at a time, otherwise a stream of
-// calls as large as the I/Os.
+// calls as large as the I/Os. A stream is measured both ways, since either may be the faster one.
 func (w work) raw(blocking bool) subject {
 	dir := "read"
 	if w.pattern == "randwrite" {
@@ -74,7 +74,7 @@ func (w work) raw(blocking bool) subject {
 		s = subject{"raw pingpong", kindRaw, []string{"raw", "pingpong", "-w", dir, "-o", strconv.Itoa(w.size)}}
 	}
 	if blocking {
-		s.name += " --blocking"
+		s.name += ", sleeping"
 		s.args = append(s.args, "--blocking")
 	}
 	return s
@@ -105,6 +105,9 @@ func rows(drivers []queue.Driver, peer bool, spinFlag spin, pin []string) []row 
 	spinning := []string{"--spin", spinFlag.String()}
 	for _, w := range mainTable {
 		r := row{name: w.String(), subjects: []subject{w.raw(false)}}
+		if w.depth > 1 {
+			r.subjects = []subject{w.raw(true), w.raw(false)}
+		}
 		for _, d := range drivers {
 			r.subjects = append(r.subjects, w.ours(string(d), append(append([]string{"--driver", string(d)}, spinning...), pin...)...))
 		}
@@ -118,14 +121,14 @@ func rows(drivers []queue.Driver, peer bool, spinFlag spin, pin []string) []row 
 	sleep := append([]string{"--spin", "0"}, pin...)
 	r := row{name: "sleeping, " + one.String(), subjects: []subject{one.raw(true)}}
 	for _, d := range drivers {
-		r.subjects = append(r.subjects, one.ours(string(d)+" --spin 0", append([]string{"--driver", string(d)}, sleep...)...))
+		r.subjects = append(r.subjects, one.ours(string(d)+", sleeping", append([]string{"--driver", string(d)}, sleep...)...))
 	}
 	all = append(all, r)
 	r = row{name: "sleeping, " + many.String()}
 	for _, d := range drivers {
 		r.subjects = append(r.subjects,
 			many.ours(string(d), append(append([]string{"--driver", string(d)}, spinning...), pin...)...),
-			many.ours(string(d)+" --spin 0", append([]string{"--driver", string(d)}, sleep...)...))
+			many.ours(string(d)+", sleeping", append([]string{"--driver", string(d)}, sleep...)...))
 	}
 	all = append(all, r)
 

@@ -16,6 +16,7 @@ type comparison struct {
 	CPUs    [2]int       `json:"cpus"` // the target's and the initiator's
 	Runs    int          `json:"runs"`
 	Seconds float64      `json:"seconds_per_run"`
+	Warning string       `json:"warning,omitempty"` // why the figures are not to be trusted
 	Rows    []rowSummary `json:"rows"`
 }
 

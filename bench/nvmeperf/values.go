@@ -20,7 +20,12 @@ const maxIOSize = 1 << 30
 
 func (b *byteSize) Type() string { return "SIZE" }
 
-func (b *byteSize) String() string { return sizeText(int64(*b)) }
+func (b *byteSize) String() string {
+	if *b == 0 {
+		return "0"
+	}
+	return sizeText(int64(*b))
+}
 
 func (b *byteSize) Set(s string) error {
 	num := strings.TrimRight(strings.ToUpper(s), "IB")

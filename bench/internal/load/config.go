@@ -36,6 +36,7 @@ type Config struct {
 	Pattern      Pattern
 	API          API
 	Threads      int // goroutines of ReadAt and Batch together
+	Garbage      int // bytes that a goroutine allocates beside it each second
 	Warmup, Time time.Duration
 }
 

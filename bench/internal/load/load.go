@@ -175,6 +175,13 @@ func (l *Load) Run(ctx context.Context) (*measure.Result, error) {
 	}
 	ioCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if l.cfg.Garbage > 0 {
+		littering, stop := context.WithCancel(ctx)
+		var gone sync.WaitGroup
+		gone.Go(func() { litter(littering, l.cfg.Garbage) })
+		defer gone.Wait()
+		defer stop()
+	}
 	failed := make(chan struct{})
 	fail := sync.OnceFunc(func() { close(failed) })
 	var wg sync.WaitGroup
@@ -265,7 +272,7 @@ func (l *Load) describe() measure.Report {
 		Work: measure.Work{
 			Pattern: cfg.Pattern.String(), ReadPercent: cfg.Pattern.Reads, Size: cfg.Size, Depth: cfg.Depth, Queues: cfg.queues(),
 			CPUs: cfg.CPUs, API: string(cfg.API), Spin: cfg.Options.Spin.String(),
-			HDGST: cfg.Options.HeaderDigest, DDGST: cfg.Options.DataDigest, Warmup: cfg.Warmup.Seconds(),
+			HDGST: cfg.Options.HeaderDigest, DDGST: cfg.Options.DataDigest, Warmup: cfg.Warmup.Seconds(), Garbage: cfg.Garbage,
 		},
 	}
 	switch {

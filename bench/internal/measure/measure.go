@@ -32,6 +32,8 @@ type Used struct {
 	Voluntary   int64         // context switches: the process waited
 	Involuntary int64         // context switches: another one's turn
 	Allocs      uint64        // objects allocated on the Go heap
+	GCs         uint32        // cycles of the garbage collector
+	GCPause     time.Duration // in which it stopped everything
 	HasCPU      bool          // CPU and the switches are known on this system
 }
 
@@ -53,7 +55,8 @@ func (w *Window) Run(ctx context.Context, warmup, d time.Duration, abort <-chan 
 	runtime.ReadMemStats(&after)
 	return Used{
 		Time: t1.Sub(t0), CPU: u1.cpu - u0.cpu, Voluntary: u1.voluntary - u0.voluntary, Involuntary: u1.involuntary - u0.involuntary,
-		Allocs: after.Mallocs - before.Mallocs, HasCPU: u1.known,
+		Allocs: after.Mallocs - before.Mallocs, GCs: after.NumGC - before.NumGC,
+		GCPause: time.Duration(after.PauseTotalNs - before.PauseTotalNs), HasCPU: u1.known,
 	}
 }
 

@@ -18,6 +18,8 @@ type Report struct {
 	Turns    float64  `json:"turns_per_io,omitempty"`
 	Sleeps   float64  `json:"sleeps_per_io,omitempty"`
 	Allocs   float64  `json:"allocs_per_io"`
+	GCs      uint32   `json:"gc_cycles"`
+	GCPause  float64  `json:"gc_pause_us"` // of all cycles together
 	MaxProcs int      `json:"gomaxprocs"`
 
 	Percentiles []Percentile `json:"percentiles,omitempty"`
@@ -51,6 +53,7 @@ type Work struct {
 	HDGST       bool    `json:"hdgst"`
 	DDGST       bool    `json:"ddgst"`
 	Warmup      float64 `json:"warmup_seconds"`
+	Garbage     int     `json:"garbage_bytes_per_second,omitempty"`
 }
 
 // CPU is what the process used for it, everything in it included.
@@ -69,6 +72,7 @@ func (r *Report) Fill(u Used, ops int64) {
 	r.IOPS = Ratio(float64(ops), r.Seconds)
 	r.BytesPS = r.IOPS * float64(r.Work.Size)
 	r.Allocs = Ratio(float64(u.Allocs), float64(ops))
+	r.GCs, r.GCPause = u.GCs, us(int64(u.GCPause))
 	if u.HasCPU {
 		s := u.CPU.Seconds()
 		r.CPU = &CPU{
