@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -27,6 +28,7 @@ type options struct {
 	queueSize int
 	inCapsule int
 	cpu       int // -1 = not pinned
+	spin      time.Duration
 	json      bool
 	profile   string
 
@@ -57,6 +59,7 @@ func parse(args []string) (*options, error) {
 	fs.IntVar(&o.queueSize, "queue-size", 0, "entries of a queue; 0 is the mode's")
 	fs.IntVar(&o.inCapsule, "in-capsule", 0, "`bytes` of data that a capsule may carry; 0 is the mode's, less than 0 none")
 	fs.IntVar(&o.cpu, "cpu", -1, "pin the process to this `CPU`, Linux only; less than 0 does not")
+	fs.DurationVar(&o.spin, "spin", 50*time.Microsecond, "poll a socket so long before sleeping, while there are no more I/O queues than CPUs to serve them, Linux only")
 	fs.BoolVar(&o.json, "json", false, "print address, NQN and the rest as one JSON object")
 	fs.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	o.usage = "Serve NVMe/TCP for measurements, until SIGINT or SIGTERM.\n\nUsage: target [flags]\n\nFlags:\n" + fs.FlagUsages()
@@ -131,7 +134,7 @@ func (o *options) open() (b nvmetest.Backend, closeIt func() error, err error) {
 func (o *options) config(b nvmetest.Backend, log *slog.Logger) nvmetest.Config {
 	return nvmetest.Config{
 		Mode: modes[o.mode], Addr: o.listen, RefuseDigests: refusals[o.digests],
-		MaxQueueEntries: o.queueSize, InCapsule: o.inCapsule, Logger: log,
+		MaxQueueEntries: o.queueSize, InCapsule: o.inCapsule, Spin: o.spin, Logger: log,
 		Subsystems: []nvmetest.Subsystem{{
 			NQN: o.nqn, Namespaces: []nvmetest.Namespace{{BlockSize: o.blockSize, Backend: b}},
 		}},

@@ -100,6 +100,9 @@ func (c *Conn) c2hData(d *pdu.Data, data []byte, act *Action) {
 		c.cur.arena = pdu.AppendDigest(c.cur.arena, sum)
 	}
 	c.count.sent += uint64(len(data))
+	if c.cur.size() > flushAt {
+		c.full.Store(true)
+	}
 }
 
 // success reports whether the last C2HData stands for the completion too.

@@ -16,6 +16,7 @@ type Conn struct {
 	port *port
 	nc   net.Conn
 	wire atomic.Pointer[wire] // nil on a connection without such faults
+	full atomic.Bool          // enough has been gathered to be sent at once
 	qid  atomic.Int32         // -1 before Connect
 
 	// For the receiving goroutine only.
@@ -176,6 +177,7 @@ func (c *Conn) take() *batch {
 	b := c.cur
 	c.cur, c.spare = c.spare, nil
 	c.writing, c.kicked = true, false
+	c.full.Store(false)
 	for _, cid := range b.cids {
 		c.busy[cid/64] &^= 1 << (cid % 64)
 	}
@@ -271,6 +273,9 @@ func (c *Conn) leave() {
 	c.cur.reset(&c.t.pool)
 	ctrl, qid := c.ctrl, c.QID()
 	c.mu.Unlock()
+	if qid > 0 {
+		c.t.ioConns.Add(-1)
+	}
 	if ctrl != nil {
 		ctrl.lost(c, qid, c.clean)
 	}

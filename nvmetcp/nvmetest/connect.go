@@ -194,6 +194,9 @@ func (c *Conn) connectIO(cmd *command, req *fabrics.Connect, who *fabrics.Connec
 func (c *Conn) join(cmd *command, ctrl *controller, req *fabrics.Connect) {
 	c.connected, c.ctrl = true, ctrl
 	c.qid.Store(int32(req.QID))
+	if req.QID > 0 {
+		c.t.ioConns.Add(1)
+	}
 	c.sqsize, c.sqhd = int(req.SQSIZE)+1, 0
 	// SPDK was seen to keep flow control although the host asks to do without.
 	c.flowControl = req.CATTR&fabrics.CATTRDisableSQFlowControl == 0 || c.t.profile.Mode == ModeSPDK

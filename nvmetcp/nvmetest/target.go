@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,8 @@ type Target struct {
 	pool    buffers
 	faults  atomic.Pointer[activeFaults]
 	genctr  atomic.Uint64 // of the discovery log
+	procs   int           // GOMAXPROCS
+	ioConns atomic.Int32  // connections that are I/O queues
 	done    chan struct{}
 	tasks   sync.WaitGroup
 
@@ -59,7 +62,7 @@ func Start(config Config) (*Target, error) {
 		return nil, err
 	}
 	t := &Target{
-		config: config, profile: config.profile(), log: config.Logger,
+		config: config, profile: config.profile(), log: config.Logger, procs: runtime.GOMAXPROCS(0),
 		done: make(chan struct{}), conns: map[*Conn]struct{}{}, subsystems: map[string]*subsystem{},
 	}
 	if t.log == nil {

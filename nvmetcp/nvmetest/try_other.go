@@ -2,11 +2,16 @@
 
 package nvmetest
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
-// tryPath writes to a socket without waiting for it, which here cannot be done.
+// tryPath reads from a socket and writes to it without waiting for it, which here cannot be done.
 type tryPath struct{}
 
 func newTryPath(*net.TCPConn) *tryPath { return nil }
+
+func (*tryPath) read([]byte, time.Duration) (int, error) { return 0, net.ErrClosed }
 
 func (*tryPath) write(*batch) bool { return false }
