@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,7 +49,7 @@ func serve(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	tgt, err := nvmetest.Start(nvmetest.Config{Subsystems: []nvmetest.Subsystem{{
+	tgt, err := nvmetest.Start(nvmetest.Config{Spin: 50 * time.Microsecond, Subsystems: []nvmetest.Subsystem{{
 		NQN: nvmetest.DefaultNQN,
 		Namespaces: []nvmetest.Namespace{
 			{NSID: nullNSID, BlockSize: 512, Backend: nvmetest.Null(64 << 30)},

@@ -47,7 +47,7 @@ func (f *rawFlags) add(fs *pflag.FlagSet) runner {
 	fs.VarP(&f.time, "time", "t", "how long to measure: seconds, or a duration like 500ms")
 	fs.Var(&f.warmup, "warmup", "how long to run before that")
 	fs.VarP(&f.cpus, "cpus", "c", "CPU for the thread (default not pinned)")
-	fs.BoolVar(&f.blocking, "blocking", false, "sleep in the kernel on both sides, in place of polling")
+	fs.BoolVar(&f.blocking, "blocking", false, "sleep in the kernel in place of polling; the other side then polls 50 µs and sleeps, as a target does")
 	f.output.add(fs)
 	return f.run
 }

@@ -157,15 +157,8 @@ func (r *rowSummary) print(w io.Writer) error {
 			if s.Calls != nil {
 				fmt.Fprintf(&b, "  %.2f calls", s.Calls.Median)
 			}
-			first := r.Subjects[0].Name
-			if s.Ratio != nil {
-				fmt.Fprintf(&b, "  = %.2f × %s (%.2f–%.2f)", s.Ratio.Median, first, s.Ratio.Min, s.Ratio.Max)
-			}
-			if s.P50To != nil {
-				fmt.Fprintf(&b, ", p50 %.2f ×", s.P50To.Median)
-			}
-			if s.ToPeer != nil && first != "peer" {
-				fmt.Fprintf(&b, ", %.2f × peer (%.2f–%.2f)", s.ToPeer.Median, s.ToPeer.Min, s.ToPeer.Max)
+			if ratios := s.ratios(r.Subjects[0].Name); ratios != "" {
+				fmt.Fprintf(&b, "  = %s", ratios)
 			}
 		}
 		if s.Error != "" {
@@ -175,4 +168,19 @@ func (r *rowSummary) print(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// ratios are what a subject is held against, in words.
+func (s *subjectSummary) ratios(first string) string {
+	var list []string
+	if s.Ratio != nil {
+		list = append(list, fmt.Sprintf("%.2f × %s (%.2f–%.2f)", s.Ratio.Median, first, s.Ratio.Min, s.Ratio.Max))
+	}
+	if s.P50To != nil {
+		list = append(list, fmt.Sprintf("p50 %.2f ×", s.P50To.Median))
+	}
+	if s.ToPeer != nil && first != "peer" {
+		list = append(list, fmt.Sprintf("%.2f × peer (%.2f–%.2f)", s.ToPeer.Median, s.ToPeer.Min, s.ToPeer.Max))
+	}
+	return strings.Join(list, ", ")
 }

@@ -40,7 +40,11 @@ func Run(ctx context.Context, cfg Config) (*measure.Result, error) {
 		return nil, err
 	}
 	c := &client{cfg: cfg, lat: measure.NewLatencies()}
-	if c.s, err = take(conn, cfg.Blocking, c.win.Over); err != nil {
+	spin := time.Duration(-1)
+	if cfg.Blocking {
+		spin = 0
+	}
+	if c.s, err = take(conn, spin, c.win.Over); err != nil {
 		return nil, err
 	}
 	defer c.s.close()

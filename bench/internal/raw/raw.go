@@ -31,7 +31,7 @@ type Config struct {
 	Write        bool // data goes to the server
 	Size         int  // bytes of data of an I/O, and of a call in a stream
 	Depth        int  // buffers that a stream takes turns with
-	Blocking     bool // both sides sleep in the kernel; otherwise both poll
+	Blocking     bool // this side sleeps in its calls, and the server when it has polled a little; otherwise both poll
 	CPU          int  // for the thread; less than 0: not pinned
 	Warmup, Time time.Duration
 }
