@@ -75,6 +75,7 @@ type Info struct {
 	QID        uint16
 	Depth      int
 	Driver     Driver
+	CPU        int      // that the queue's thread is pinned to, -1 for none
 	Notes      []string // why the driver and its features are what they are: every fallback with its reason
 	Digests    pdu.Digests
 	CPDA       uint8  // controller PDU data alignment

@@ -399,7 +399,7 @@ func (e *engine) cancelMarked() {
 // abandon gives a cancelled command back if nothing needs its buffers: what a read still gets is thrown
 // away, what a write had is with the socket. The slot waits on for the controller's answer.
 func (e *engine) abandon(s *slot) {
-	if s.finished || s.refs > 0 || s.dir == nvme.DirHostToController && !s.capsule && s.length > 0 && (s.asked < s.length || len(s.r2ts) > 0) {
+	if s.refs > 0 || s.dir == nvme.DirHostToController && !s.capsule && s.length > 0 && (s.asked < s.length || len(s.r2ts) > 0) {
 		return
 	}
 	c := s.cmd
@@ -510,7 +510,7 @@ func (e *engine) terminate() {
 	t := e.breach.TermReq(pdu.Host)
 	e.tx.last(t.Append(nil), e.drv.inflight())
 	for {
-		sent, n, err := e.drv.exchange(e.tx.vector(), e.rx.scrap())
+		sent, n, err := e.drv.exchange(e.tx.vector(), e.rx.vector())
 		e.sent(sent)
 		if err != nil || nanotime() > deadline {
 			return

@@ -287,3 +287,27 @@ func TestSleep(t *testing.T) {
 	e.sleep()
 	require.Equal(t, 2, slept)
 }
+
+type quietFeed struct{ closed []error }
+
+func (f *quietFeed) Next() *Command    { return nil }
+func (f *quietFeed) Complete(*Command) {}
+func (f *quietFeed) Closed(err error)  { f.closed = append(f.closed, err) }
+
+// A feed that is attached in the last moment is closed, and so is one that is detached then.
+func TestAttachAtTheEnd(t *testing.T) {
+	e := engineOn(t, &fakeDriver{}, Config{})
+	var late, leaving, staying quietFeed
+	e.q.Attach(&leaving)
+	e.q.Attach(&staying)
+	e.takeIn()
+	e.fatal = ErrTimeout
+	e.q.Attach(&late)
+	e.q.Detach(&leaving)
+	e.finish()
+	require.Equal(t, []error{ErrTimeout}, late.closed)
+	require.Equal(t, []error{ErrTimeout}, staying.closed)
+	require.Equal(t, []error{nil}, leaving.closed)
+	e.q.Detach(&staying)
+	require.Len(t, staying.closed, 1)
+}

@@ -554,3 +554,34 @@ func TestCancelPending(t *testing.T) {
 		require.NoError(t, all[6].wait())
 	})
 }
+
+// The slot of a cancelled read may wait for its answer for as long as any command may.
+func TestCancelReadGrace(t *testing.T) {
+	q, c := connect(t, queue.DriverConn, opts{})
+	p := submit(t, q, read(512), make([]byte, 512))
+	sqe, _ := c.command()
+	q.Cancel(p.cmd)
+	require.ErrorIs(t, p.wait(), context.Canceled)
+	time.Sleep(800 * time.Millisecond) // longer than a write has
+	require.NoError(t, q.Err())
+	c.send(c.response(nvme.CQE{CID: sqe.CID, Status: nvme.StatusAbortRequested.Status()}))
+	p = submit(t, q, nvme.Flush(1))
+	sqe, _ = c.command()
+	c.send(c.response(nvme.CQE{CID: sqe.CID}))
+	require.NoError(t, p.wait())
+}
+
+// After a breach nobody waits until the controller has taken the H2CTermReq.
+func TestBreachFailsAtOnce(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{cfg: queue.Config{Linger: 10 * time.Second}})
+		p := submit(t, q, read(512), make([]byte, 512))
+		c.command()
+		c.send(make([]byte, 24))
+		require.Equal(t, pdu.TypeH2CTermReq, c.next().Type)
+		start := time.Now()
+		require.ErrorIs(t, p.wait(), queue.ErrProtocol)
+		require.Less(t, time.Since(start), 5*time.Second)
+		c.conn.Close()
+	})
+}

@@ -118,6 +118,10 @@ func (q *Queue) run(conn net.Conn, started chan<- error) {
 	}
 	q.drv = o.driver
 	q.info.Driver = o.kind
+	q.info.CPU = -1
+	if pinErr == nil {
+		q.info.CPU = q.cfg.CPU
+	}
 	q.info.Notes = o.notes
 	e := newEngine(q, o)
 	started <- nil

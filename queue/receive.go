@@ -58,12 +58,6 @@ func (x *receiver) vector() [][]byte {
 	return x.vec
 }
 
-// scrap is where bytes go that nobody will look at.
-func (x *receiver) scrap() [][]byte {
-	x.vec = append(x.vec[:0], x.buf)
-	return x.vec
-}
-
 // receive works off the n bytes that have come into the last vector.
 func (e *engine) receive(n int) error {
 	x := &e.rx

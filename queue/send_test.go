@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -365,6 +366,39 @@ func TestEarlyErrorBeforeData(t *testing.T) {
 		require.NoError(t, e.turn(nil))
 	}
 	require.Equal(t, map[uint16]int{1: 2 << 20, 3: 512}, ttags(sentPDUs(t, d)))
+}
+
+// A cancelled write keeps its buffer while a part of what the controller asked for is still to be sent,
+// also in the moments in which nothing of it is in the send queue.
+func TestCancelAskedWrite(t *testing.T) {
+	e, d, a, b := twoWrites(t)
+	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4<<20)))
+	require.NoError(t, e.turn(nil))
+	e.q.Cancel(a)
+	require.NoError(t, e.turn(nil))
+	d.open()
+	for len(ttags(sentPDUs(t, d))) == 0 || ttags(sentPDUs(t, d))[1] < 4<<20 {
+		require.Nil(t, a.User, "it is still to be sent from")
+		require.NoError(t, e.turn(nil))
+	}
+	require.Equal(t, "done", a.User)
+	require.ErrorIs(t, a.Err, context.Canceled)
+	require.Nil(t, b.User)
+	require.NoError(t, e.turn(answer(cidA)))
+	require.Equal(t, 1, e.used())
+}
+
+// A write that the controller has answered keeps the answer when the queue ends before it is sent.
+func TestAnswerKept(t *testing.T) {
+	e, _, a, b := twoWrites(t)
+	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4<<20)))
+	require.NoError(t, e.turn(failed(cidA)))
+	require.Nil(t, a.User)
+	e.fatal = ErrTimeout
+	e.finish()
+	require.Equal(t, "done", a.User)
+	require.ErrorIs(t, a.Err, nvme.StatusWriteFault)
+	require.ErrorIs(t, b.Err, ErrTimeout)
 }
 
 // What cannot be: success of a write whose data is not on its way yet, and a second completion, or another
