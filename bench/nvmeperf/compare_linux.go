@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"regexp"
@@ -38,6 +39,7 @@ type compareFlags struct {
 	targetCmd  string
 	peer       string
 	json       bool
+	markdown   bool
 }
 
 func compareCommand(fs *pflag.FlagSet) runner {
@@ -56,7 +58,8 @@ func compareCommand(fs *pflag.FlagSet) runner {
 	fs.StringVar(&f.targetCmd, "target-cmd", "", "shell `COMMAND` that starts that target, on its CPU and in the network of the comparison. It is stopped (SIGSTOP) while the raw wire is measured")
 	fs.StringVar(&f.peer, "peer", "", "shell `COMMAND` to measure in turns with this library: spdk_nvme_perf with what flags it needs besides -q -o -w -t -c -r -L -H -I, or anything that takes those and prints its table")
 	fs.BoolVar(&f.json, "json", false, "print one JSON object at the end")
-	return func(ctx context.Context, con console) error { return f.run(ctx, con) }
+	fs.BoolVar(&f.markdown, "markdown", false, "print a table for a page like bench/README.md")
+	return f.run
 }
 
 func (f *compareFlags) run(ctx context.Context, con console) error {
@@ -82,6 +85,9 @@ func (f *compareFlags) run(ctx context.Context, con console) error {
 func (f *compareFlags) check() ([]row, error) {
 	if f.quick {
 		f.runs, f.time, f.warmup = 1, seconds(50*time.Millisecond), seconds(10*time.Millisecond)
+	}
+	if f.json && f.markdown {
+		return nil, usagef("--json or --markdown, not both")
 	}
 	if f.runs < 1 || f.time <= 0 {
 		return nil, usagef("want at least 1 run, and --time longer than 0")
@@ -158,6 +164,12 @@ func (c *comparer) compare(ctx context.Context, todo []row) (err error) {
 	defer func() { err = errors.Join(err, c.stopServers()) }()
 	c.say("target: %s, on CPU %d; initiators on CPU %d; %d runs of %v each, in turns\n", result.Target, f.targetCPU, f.cpu, f.runs, time.Duration(f.time))
 
+	if f.markdown {
+		c.say("\n")
+		if _, err := io.WriteString(c.con.out, markdownHead); err != nil {
+			return err
+		}
+	}
 	works := false
 	for _, r := range todo {
 		s, err := c.row(ctx, r)
@@ -168,10 +180,16 @@ func (c *comparer) compare(ctx context.Context, todo []row) (err error) {
 			works = works || s.Subjects[i].Runs > 0
 		}
 		result.Rows = append(result.Rows, s)
-		if !f.json {
-			if err := s.print(c.con.out); err != nil {
-				return err
-			}
+		switch {
+		case f.json:
+			continue
+		case f.markdown:
+			err = s.markdown(c.con.out)
+		default:
+			err = s.print(c.con.out)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if f.json {

@@ -112,6 +112,7 @@ func TestCompareFailures(t *testing.T) {
 		{[]string{"--only", "nothing"}, exitUsage, "matches no row"},
 		{[]string{"--only", "("}, exitUsage, "--only"},
 		{[]string{"--driver", "auto"}, exitUsage, "--driver"},
+		{[]string{"--json", "--markdown"}, exitUsage, "not both"},
 		{[]string{"--runs", "0"}, exitUsage, "run"},
 		{[]string{"--target-cmd", "true"}, exitUsage, "--target"},
 		{[]string{"--target", "x@nowhere"}, exitUsage, "HOST:PORT"},

@@ -170,6 +170,37 @@ func (r *rowSummary) print(w io.Writer) error {
 	return err
 }
 
+// markdownHead begins the table whose lines markdown prints.
+const markdownHead = "| work | | K IOPS, median (range) | GiB/s | p50 µs | p99.9 µs | CPU µs per I/O | calls per I/O | |\n" +
+	"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+
+// markdown writes the row as lines of a table.
+func (r *rowSummary) markdown(w io.Writer) error {
+	var b strings.Builder
+	cell := func(v *spread, format string) string {
+		if v == nil {
+			return ""
+		}
+		return fmt.Sprintf(format, v.Median)
+	}
+	for i := range r.Subjects {
+		s := &r.Subjects[i]
+		name := r.Name
+		if i > 0 {
+			name = ""
+		}
+		if s.Runs == 0 {
+			fmt.Fprintf(&b, "| %s | %s | failed | | | | | | |\n", name, s.Name)
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | %s | %.1f (%.1f–%.1f) | %.2f | %s | %s | %s | %s | %s |\n", name, s.Name,
+			s.IOPS.Median/1e3, s.IOPS.Min/1e3, s.IOPS.Max/1e3, s.BytesPS/(1<<30),
+			cell(s.P50, "%.1f"), cell(s.P999, "%.0f"), cell(s.CPU, "%.2f"), cell(s.Calls, "%.2f"), s.ratios(r.Subjects[0].Name))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // ratios are what a subject is held against, in words.
 func (s *subjectSummary) ratios(first string) string {
 	var list []string

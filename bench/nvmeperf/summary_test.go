@@ -47,6 +47,13 @@ func TestRatiosArePaired(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, r.print(&b))
 	require.Contains(t, b.String(), "= 0.50 × raw")
+	var md strings.Builder
+	require.NoError(t, r.markdown(&md))
+	cells := strings.Count(markdownHead[:strings.IndexByte(markdownHead, '\n')], "|")
+	for line := range strings.Lines(md.String()) {
+		require.Equal(t, cells, strings.Count(line, "|"), line)
+	}
+	require.Contains(t, md.String(), "|  | dead | failed |")
 	require.Contains(t, b.String(), "failed: because")
 	require.Contains(t, b.String(), "2.00 × peer")
 }
