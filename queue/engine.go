@@ -27,8 +27,8 @@ type engine struct {
 	stats     Stats
 	shown     int64      // when stats were published last
 	checked   int64      // when timeouts were looked at last
-	sentThen  uint64     // BytesOut then
-	stuck     int64      // the look since which nothing was sent of what is to be sent; 0: none
+	sentThen  uint64     // BytesOut at that time
+	stuck     int64      // since when nothing has been sent of what is to be sent, as far as was looked; 0: not so
 	now       int64      // this turn's time
 	fatal     error      // why the queue is to end
 	breach    *pdu.Error // the controller's, if that is why
@@ -74,6 +74,9 @@ func (e *engine) loop() {
 	idle = e.now
 	for e.fatal == nil {
 		e.stats.Turns++
+		if e.now-e.checked > int64(e.tick()) {
+			e.checkTimeouts()
+		}
 		busy := e.takeIn()
 		if e.fatal != nil {
 			break
@@ -118,12 +121,10 @@ func (e *engine) loop() {
 			// This goroutine hardly ever blocks, so the caller would have to wait for another processor.
 			e.yield = false
 			runtime.Gosched()
+			e.now = nanotime()
 		}
 		if e.now-e.shown > publishEvery {
 			e.publish()
-		}
-		if e.now-e.checked > int64(e.tick()) {
-			e.checkTimeouts()
 		}
 		if n > 0 || busy || sent > 0 || holdBack {
 			continue

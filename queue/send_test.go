@@ -483,12 +483,19 @@ func TestReceiveVector(t *testing.T) {
 	v := x.vector()
 	require.Len(t, v, maxVec)
 	require.Equal(t, (maxVec-1)*1000, x.direct)
-	s.cmd.Data = [][]byte{make([]byte, 100<<10)}
-	x.left = 100 << 10
-	require.Len(t, x.vector(), 2)
-	require.Equal(t, 100<<10, x.direct)
-	require.Equal(t, 100<<10+scatterTail, size(x.vector()))
-	x.scatter = false
-	require.Len(t, x.vector(), 1)
-	require.Zero(t, x.direct)
+
+	for n, direct := range map[int]int{64 << 10: 0, 64<<10 + 4: 64<<10 + 4} {
+		e := engineOn(t, &fakeDriver{}, Config{})
+		c := Command{SQE: nvme.Read(1, 0, 0)}
+		c.SetData(make([]byte, n))
+		e.q.Submit(&c)
+		h := pdu.Data{Type: pdu.TypeC2HData, CCCID: 1 << 5, DATAL: uint32(n)}
+		require.NoError(t, e.turn(h.AppendHeader(nil, pdu.Layout{})))
+		v := e.rx.vector()
+		require.Equal(t, direct, e.rx.direct)
+		if direct > 0 {
+			require.Len(t, v, 2)
+			require.Len(t, v[1], scatterTail)
+		}
+	}
 }
