@@ -2,6 +2,7 @@ package queue
 
 import (
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -327,12 +328,13 @@ func TestLatencyOfNext(t *testing.T) {
 	q := e.run(t)
 	c := Command{SQE: nvme.Flush(1)}
 	require.NoError(t, q.Do(t.Context(), &c))
-	least := time.Hour
-	for range 20 {
+	var all []time.Duration
+	for range 21 {
 		for start := time.Now(); time.Since(start) < 9*time.Millisecond; { // busy, but not for so long that it is preempted
 		}
 		require.NoError(t, q.Do(t.Context(), &c))
-		least = min(least, c.Latency())
+		all = append(all, c.Latency())
 	}
-	require.Less(t, least, 8*time.Millisecond)
+	slices.Sort(all)
+	require.Less(t, all[len(all)/2], 8*time.Millisecond)
 }
