@@ -93,7 +93,7 @@ func (c *Conn) c2hData(d *pdu.Data, data []byte, act *Action) {
 	c.corruptHeader(act, at)
 	c.cur.data(data)
 	if layout.Data {
-		sum := pdu.Digest(data)
+		sum := c.digest(data)
 		if act != nil && act.CorruptDataDigest && d.Flags.Has(pdu.FlagLast) {
 			sum ^= 1
 		}
@@ -104,6 +104,22 @@ func (c *Conn) c2hData(d *pdu.Data, data []byte, act *Action) {
 		c.full.Store(true)
 	}
 }
+
+// digest is DDGST of data. That of what Null's reads return is computed when their length changes only,
+// so that a host with digests is measured rather than the target.
+func (c *Conn) digest(data []byte) uint32 {
+	if len(data) == len(c.summed) && startTogether(data, c.summed) {
+		return c.sum
+	}
+	sum := pdu.Digest(data)
+	if startTogether(data, nullPattern()) {
+		c.summed, c.sum = data, sum
+	}
+	return sum
+}
+
+// startTogether reports whether a and b are the same memory, as far as both go.
+func startTogether(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
 
 // success reports whether the last C2HData stands for the completion too.
 func (c *Conn) success(cmd *command) bool {

@@ -20,6 +20,7 @@ type batch struct {
 	cids  []uint16    // commands that end with this batch
 	bytes int
 	end   closeKind // what happens to the connection after it
+	last  int       // where vec ends then: what was gathered later is not sent
 }
 
 // closeKind is how a connection is closed.
@@ -53,6 +54,14 @@ func (b *batch) seal() {
 		b.vec = append(b.vec, b.arena[b.cut:n:n])
 		b.bytes += n - b.cut
 		b.cut = n
+	}
+}
+
+// close makes what was gathered so far the last that is sent. The first one decides.
+func (b *batch) close(end closeKind) {
+	if b.end == stayOpen {
+		b.seal()
+		b.end, b.last = end, len(b.vec)
 	}
 }
 

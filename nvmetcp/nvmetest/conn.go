@@ -55,6 +55,8 @@ type Conn struct {
 	freeTags    []int
 	aers        []*command
 	pieces      int
+	summed      []byte // nil, or bytes that never change, whose digest is sum
+	sum         uint32
 	count       counters
 }
 
@@ -88,7 +90,7 @@ func (c *Conn) Terminate(p pdu.TermReq) {
 	p.Type = pdu.TypeC2HTermReq
 	c.mu.Lock()
 	c.cur.arena = p.Append(c.cur.arena)
-	c.cur.end = sendNoMore
+	c.cur.close(sendNoMore)
 	c.mu.Unlock()
 	c.kick()
 }
@@ -96,7 +98,7 @@ func (c *Conn) Terminate(p pdu.TermReq) {
 // Stall sends nothing from now on, but leaves the connection open.
 func (c *Conn) Stall() {
 	c.mu.Lock()
-	c.cur.end = sendNoMore
+	c.cur.close(sendNoMore)
 	c.mu.Unlock()
 	c.kick()
 }
@@ -183,6 +185,9 @@ func (c *Conn) take() *batch {
 	}
 	c.outstanding -= len(b.cids)
 	b.seal()
+	if b.end != stayOpen {
+		b.vec = b.vec[:b.last]
+	}
 	b.rest = b.vec
 	return b
 }

@@ -128,17 +128,27 @@ func TestFileBackend(t *testing.T) {
 }
 
 func TestNullBackend(t *testing.T) {
-	target := start(t, Config{Subsystems: []Subsystem{{NQN: DefaultNQN, Namespaces: []Namespace{{Backend: Null(1 << 30)}}}}})
-	_, h := ioQueue(t, target.Addr(), DefaultNQN, pdu.ICReq{}, 0)
-	require.True(t, h.doInCapsule(nvme.Write(1, 0, 7), pattern(4096, 1)).cqe.Status.OK())
-	for _, n := range []int{4096, 2 << 20} { // with and without the hot buffer
-		b := h.do(nvme.Read(1, 64, uint16(n/512-1)), n).data
-		for i := range b {
-			if b[i] != byte(i%251) {
-				t.Fatalf("byte %d is %d", i, b[i])
+	eachMode(t, func(t *testing.T, mode Mode) {
+		for _, dgst := range []pdu.Digests{{}, {Header: true, Data: true}} {
+			target := start(t, Config{Mode: mode, MDTS: -1, Subsystems: []Subsystem{{NQN: DefaultNQN, Namespaces: []Namespace{{Backend: Null(1 << 30)}}}}})
+			_, h := ioQueue(t, target.Addr(), DefaultNQN, pdu.ICReq{DGST: dgst}, 0)
+			require.True(t, h.doInCapsule(nvme.Write(1, 0, 7), pattern(4096, 1)).cqe.Status.OK())
+			for _, n := range []int{4096, 4096, 8192, 4096, 2 << 20} { // digests that are known, and not; the last without the hot buffer
+				b := h.do(nvme.Read(1, 64, uint16(n/512-1)), n).data // which compares digests
+				require.Len(t, b, n)
+				for i := range b {
+					if b[i] != byte(i%251) {
+						t.Fatalf("byte %d of %d is %d", i, n, b[i])
+					}
+				}
+			}
+			if dgst.Data {
+				target.SetFaults(Faults{Rules: []Rule{{Queue: IOQueue, Do: Action{CorruptDataDigest: true}}}})
+				h.send(withLength(nvme.Read(1, 0, 0), 512), nil)
+				require.True(t, h.read().BadData)
 			}
 		}
-	}
+	})
 }
 
 // The strict mode interleaves the data of commands that are outstanding together, and asks for

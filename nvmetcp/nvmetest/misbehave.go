@@ -61,7 +61,7 @@ func (c *Conn) misbehave(cmd *command) bool {
 		return true
 	case a.Close != CloseNot && a.CloseAfter == 0:
 		c.hold(cmd)
-		c.cur.end = a.Close.kind()
+		c.cur.close(a.Close.kind())
 		return true
 	case a.Raw != nil:
 		c.hold(cmd)
@@ -72,7 +72,7 @@ func (c *Conn) misbehave(cmd *command) bool {
 		p := *a.Term
 		p.Type = pdu.TypeC2HTermReq
 		c.cur.arena = p.Append(c.cur.arena)
-		c.cur.end = sendNoMore
+		c.cur.close(sendNoMore)
 		return true
 	case a.Close != CloseNot:
 		c.truncate(cmd)
@@ -150,7 +150,7 @@ func (c *Conn) truncate(cmd *command) {
 	}
 	c.cur.owned = append(c.cur.owned, part.owned...)
 	c.cur.cids = append(c.cur.cids, part.cids...)
-	c.cur.end = kind
+	c.cur.close(kind)
 }
 
 // breach does what cmd.act.Breach says, and reports whether the command is answered with that.

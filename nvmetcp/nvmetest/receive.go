@@ -225,9 +225,9 @@ func (c *Conn) fatal(err *pdu.Error) {
 	if reply {
 		p := err.TermReq(pdu.Controller)
 		c.cur.arena = p.Append(c.cur.arena)
-		c.cur.end = sendNoMore
+		c.cur.close(sendNoMore)
 	} else {
-		c.cur.end = closeHalf
+		c.cur.close(closeHalf)
 	}
 	c.mu.Unlock()
 	c.kick()
