@@ -32,8 +32,10 @@ type controller struct {
 	cc       fabrics.CC
 	identify nvme.IdentifyController
 
-	admin *queue.Queue
-	io    []*ioQueue
+	admin   *queue.Queue
+	io      []*ioQueue
+	pinning Pinning
+	notes   map[uint16][]string // of the queues by QID, besides what a queue says itself
 
 	closing atomic.Bool   // queues that end now are no surprise
 	ended   chan struct{} // closed when the association is over
@@ -85,7 +87,7 @@ func (c *controller) establish(ctx context.Context) error {
 }
 
 func newController(id identity, t Target, o *Options, kato time.Duration) *controller {
-	return &controller{id: id, target: t, opts: o, addr: t.Addr, kato: max(kato, 0), ended: make(chan struct{})}
+	return &controller{id: id, target: t, opts: o, addr: t.Addr, kato: max(kato, 0), notes: map[uint16][]string{}, ended: make(chan struct{})}
 }
 
 // enable makes the admin queue and brings the controller to where it takes all admin commands.
@@ -129,18 +131,19 @@ func (c *controller) open(ctx context.Context, qid, cntlid uint16, addr string) 
 	if qid != 0 {
 		depth := c.depth()
 		cfg.Depth, cfg.Spin, cfg.MaxInCapsule = depth, o.Spin, c.identify.InCapsuleBytes()
-		if n := len(o.CPUs); n > 0 {
-			cfg.Pin, cfg.CPU = true, o.CPUs[int(qid-1)%n]
+		if cpu := c.pinning.CPUs[qid-1]; cpu >= 0 {
+			cfg.Pin, cfg.CPU = true, cpu
 		}
 		cmd.SQSIZE, cmd.KATO = uint16(depth), 0
 	}
 	if o.DisableSQFlow {
 		cmd.CATTR = fabrics.CATTRDisableSQFlowControl
 	}
-	conn, err := c.target.dial(ctx, addr, o.DialTimeout)
+	conn, notes, err := c.target.dial(ctx, addr, o)
 	if err != nil {
 		return nil, none, c.wrap(op, qid, dialError(ctx, o, err))
 	}
+	c.note(qid, notes...)
 	q, err := queue.New(ctx, conn, cfg)
 	if err != nil {
 		return nil, none, c.wrap(op, qid, err)
@@ -247,6 +250,7 @@ func (c *controller) connectIO(ctx context.Context) error {
 	if n < want {
 		c.opts.Logger.Info("controller grants fewer I/O queues", "subsystem", c.target.NQN, "asked", want, "granted", n)
 	}
+	c.choosePinning(n)
 	for qid := range n {
 		q, _, err := c.open(ctx, uint16(qid+1), c.cntlid, c.addr)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 
@@ -139,8 +140,8 @@ func hint(err error, hostNQN string, t Target) string {
 		return fmt.Sprintf("HostTraddr %s is not an address of this machine now", t.HostTraddr)
 	case errors.Is(err, syscall.ENODEV) && t.HostIface != "":
 		return fmt.Sprintf("HostIface %s is not an interface of this machine now", t.HostIface)
-	case errors.Is(err, syscall.EPERM) && t.HostIface != "":
-		return "binding to HostIface needs CAP_NET_RAW here"
+	case errors.Is(err, syscall.EPERM):
+		return privilegeHint(err)
 	case errors.As(err, &netErr) && netErr.Timeout():
 		if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op != "dial" {
 			return "does an NVMe/TCP controller listen there?"
@@ -154,6 +155,23 @@ func hint(err error, hostNQN string, t Target) string {
 		return ErrAuth.Error()
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "Linux targets close without a word when they dislike something: see their log"
+	}
+	return ""
+}
+
+// privilegeHint says what a socket option needs that may not be set.
+func privilegeHint(err error) string {
+	var call *os.SyscallError
+	if !errors.As(err, &call) {
+		return ""
+	}
+	switch option, _, _ := strings.Cut(call.Syscall, " "); option {
+	case "SO_BINDTODEVICE":
+		return "binding to HostIface needs CAP_NET_RAW here"
+	case "SO_PRIORITY":
+		return "a Socket.Priority of more than 6 needs CAP_NET_ADMIN"
+	case "SO_BUSY_POLL":
+		return "more Socket.BusyPoll than net.core.busy_read needs CAP_NET_ADMIN"
 	}
 	return ""
 }

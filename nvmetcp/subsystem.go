@@ -3,6 +3,7 @@ package nvmetcp
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,7 @@ type ControllerInfo struct {
 	Identify nvme.IdentifyController // Identify Controller data
 	Admin    queue.Info              // the admin queue
 	Queues   []queue.Info            // the I/O queues, QID 1 first: drivers, digests, and every fallback with its reason
+	Pinning  Pinning                 // where the I/O queues' threads run
 }
 
 // Controller describes the controller in use.
@@ -76,12 +78,29 @@ func (s *Subsystem) Controller() ControllerInfo {
 	c := s.ctrl
 	i := ControllerInfo{
 		NQN: c.target.NQN, HostNQN: c.id.nqn, HostID: c.id.id, Addr: c.addr, CNTLID: c.cntlid,
-		CAP: c.cap, VS: c.vs, KATO: c.kato, Identify: c.identify, Admin: c.admin.Info(),
+		CAP: c.cap, VS: c.vs, KATO: c.kato, Identify: c.identify, Pinning: c.pinning,
 	}
-	for _, q := range c.io {
-		i.Queues = append(i.Queues, q.Info())
+	i.Pinning.CPUs = nil
+	for _, q := range c.queues() {
+		info := q.Info()
+		info.Notes = slices.Concat(info.Notes, c.notes[info.QID])
+		if info.QID == 0 {
+			i.Admin = info
+			continue
+		}
+		i.Queues = append(i.Queues, info)
+		i.Pinning.CPUs = append(i.Pinning.CPUs, info.CPU) // what was chosen, unless it could not be had
 	}
 	return i
+}
+
+// queues lists the admin queue and the I/O queues.
+func (c *controller) queues() []*queue.Queue {
+	all := []*queue.Queue{c.admin}
+	for _, q := range c.io {
+		all = append(all, q.Queue)
+	}
+	return all
 }
 
 // Stats counts what went over an association.

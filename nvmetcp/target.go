@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"time"
 )
 
 // Ports that are used when an address has none.
@@ -54,22 +53,26 @@ func withPort(addr, port string) (string, error) {
 	return net.JoinHostPort(host, p), nil
 }
 
-// dial makes a TCP connection to addr. The dialer never blocks a thread, so that one slow target
-// delays nobody's keep alive.
-func (t *Target) dial(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout}
+// dial makes a TCP connection to addr, and notes what is not as o says. The dialer never blocks a thread, so
+// that one slow target delays nobody's keep alive.
+func (t *Target) dial(ctx context.Context, addr string, o *Options) (conn net.Conn, notes []string, err error) {
+	d := net.Dialer{Timeout: o.DialTimeout, KeepAliveConfig: keepAliveConfig(o.KeepAlive)}
 	if t.HostTraddr != "" {
 		ip, err := netip.ParseAddr(t.HostTraddr)
 		if err != nil {
-			return nil, fmt.Errorf("HostTraddr %q is not an IP address", t.HostTraddr)
+			return nil, nil, fmt.Errorf("HostTraddr %q is not an IP address", t.HostTraddr)
 		}
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
 	}
-	if t.HostIface != "" {
-		var err error
-		if d.Control, err = bindToDevice(t.HostIface); err != nil {
-			return nil, err
-		}
+	if d.Control, err = o.Socket.prepare(t.HostIface); err != nil {
+		return nil, nil, err
 	}
-	return d.DialContext(ctx, "tcp", addr)
+	if conn, err = d.DialContext(ctx, "tcp", addr); err != nil {
+		return nil, nil, err
+	}
+	if notes, err = o.Socket.finish(conn); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, notes, nil
 }

@@ -13,17 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCPUs is how many CPUs a Linux kernel can be built for on any architecture (NR_CPUS of x86: 8192).
-const maxCPUs = 8192
-
-// CPUs lists the CPUs that the process may use, ascending: the affinity of its main thread (threads that are pinned
-// do not count), without those that its cgroup v2 rules out, as far as that can be read.
+// CPUs lists the CPUs that the process may use, ascending: those that any of its threads may, without those that its
+// cgroup v2 rules out, as far as that can be read. One thread will not do, not even the main thread: it may be one
+// that is pinned.
 func CPUs() ([]int, error) {
-	set := unix.NewCPUSet(maxCPUs)
-	if err := unix.SchedGetaffinityDynamic(os.Getpid(), set); err != nil {
-		return nil, fmt.Errorf("topo: sched_getaffinity of the process: %w", err)
+	cpus, err := threadCPUs()
+	if err != nil {
+		return nil, err
 	}
-	cpus := list(set)
 	if allowed := cgroupCPUs("/proc/self/cgroup", "/sys/fs/cgroup"); allowed != nil {
 		both := slices.DeleteFunc(slices.Clone(cpus), func(cpu int) bool { return !slices.Contains(allowed, cpu) })
 		if len(both) > 0 { // else the file was not about us
@@ -31,6 +28,33 @@ func CPUs() ([]int, error) {
 		}
 	}
 	return cpus, nil
+}
+
+// threadCPUs is the union of the threads' affinities. That of the runtime's monitor, which is never pinned, is among
+// them.
+func threadCPUs() ([]int, error) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, fmt.Errorf("topo: the threads of the process: %w", err)
+	}
+	all, one := unix.NewCPUSet(maxCPUs), unix.NewCPUSet(maxCPUs)
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			continue
+		}
+		err = unix.SchedGetaffinityDynamic(tid, one)
+		if err == unix.ESRCH { // it has ended meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("topo: sched_getaffinity: %w", err)
+		}
+		for i := range all {
+			all[i] |= one[i]
+		}
+	}
+	return list(all), nil
 }
 
 func list(set unix.CPUSetDynamic) []int {
@@ -69,29 +93,6 @@ func cgroupCPUs(self, mount string) []int {
 		}
 	}
 	return nil
-}
-
-// parseList reads the kernel's list format, such as "0-3,8".
-func parseList(text string) ([]int, error) {
-	var cpus []int
-	if text == "" {
-		return nil, nil
-	}
-	for part := range strings.SplitSeq(text, ",") {
-		first, last, ranged := strings.Cut(part, "-")
-		if !ranged {
-			last = first
-		}
-		from, err := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		if err != nil || err2 != nil || from < 0 || to < from || to >= maxCPUs {
-			return nil, fmt.Errorf("topo: CPU list %q: bad part %q", text, part)
-		}
-		for cpu := from; cpu <= to; cpu++ {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus, nil
 }
 
 // Pin binds the calling thread to one CPU, until restore gives it back the affinity that it had. The goroutine must be

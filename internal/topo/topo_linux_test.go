@@ -31,11 +31,9 @@ func TestPin(t *testing.T) {
 		restore, err := Pin(cpu)
 		require.NoError(t, err)
 		require.Equal(t, []int{cpu}, thread(t))
-		if os.Getpid() != unix.Gettid() { // the main thread's affinity is what CPUs goes by
-			again, err := CPUs()
-			require.NoError(t, err)
-			require.Equal(t, cpus, again)
-		}
+		again, err := CPUs() // of the process, whichever thread is pinned
+		require.NoError(t, err)
+		require.Equal(t, cpus, again)
 		restore()
 		require.Equal(t, before, thread(t))
 	}
@@ -58,6 +56,14 @@ func TestParseList(t *testing.T) {
 	for _, text := range []string{",", "a", "1-", "-1", "3-2", "0-99999999999", "0-8192", "0 1"} {
 		_, err := parseList(text)
 		require.Error(t, err, text)
+	}
+}
+
+func TestFormatList(t *testing.T) {
+	for _, text := range []string{"", "0", "0-2", "0-1,4,6-7", "3,5,7-8191"} {
+		cpus, err := parseList(text)
+		require.NoError(t, err)
+		require.Equal(t, text, FormatList(cpus))
 	}
 }
 

@@ -5,6 +5,7 @@ package topo
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 )
 
@@ -21,3 +22,8 @@ func NodeOfCPU(int) int { return -1 }
 
 // NodeOfNetdev fails on this system.
 func NodeOfNetdev(string) (int, error) { return -1, errOther }
+
+// NearRoute chooses all CPUs on this system.
+func NearRoute(allowed []int, ifname string, _, _ netip.Addr) Near {
+	return Near{Interface: ifname, Node: -1, CPUs: allowed, Reason: errOther.Error()}
+}
