@@ -33,6 +33,7 @@ type connectFlags struct {
 	dataDigest bool
 	keepAlive  uint32 // seconds
 	driver     driver
+	pin        pin
 	timeout    seconds
 }
 
@@ -59,6 +60,7 @@ func (c *connectFlags) add(fs *pflag.FlagSet, port string) {
 func (c *connectFlags) addIO(fs *pflag.FlagSet) {
 	fs.IntVarP(&c.ioQueues, "nr-io-queues", "i", 0, "`N` I/O queues, each a connection and a thread (default the number of CPUs, at most 4)")
 	fs.IntVarP(&c.queueSize, "queue-size", "Q", 0, fmt.Sprintf("`N` entries of an I/O queue (default %d)", nvmetcp.DefaultQueueSize))
+	fs.Var(&c.pin, "pin", "CPUs of the queues' threads: off, local (to the network interface), or a list like 0,2-3")
 	fs.Uint32VarP(&c.keepAlive, "keep-alive-tmo", "k", uint32(nvmetcp.DefaultKeepAlive/time.Second), "keep alive timeout in `SECONDS`, 0 for none")
 }
 
@@ -154,7 +156,7 @@ func (c *connectFlags) options() *nvmetcp.Options {
 	limit := time.Duration(c.timeout)
 	o := &nvmetcp.Options{
 		NumIOQueues: c.ioQueues, QueueSize: c.queueSize, HeaderDigest: c.headDigest, DataDigest: c.dataDigest,
-		KeepAlive: time.Duration(c.keepAlive) * time.Second, Driver: queue.Driver(c.driver),
+		KeepAlive: time.Duration(c.keepAlive) * time.Second, Driver: queue.Driver(c.driver), Pin: c.pin.how, CPUs: c.pin.cpus,
 		DialTimeout: limit, ICTimeout: limit, ConnectTimeout: limit, CommandTimeout: limit,
 	}
 	if c.keepAlive == 0 {
@@ -197,6 +199,58 @@ func (d *driver) Set(s string) error {
 		}
 	}
 	return fmt.Errorf("want auto, %s, %s or %s", queue.DriverURing, queue.DriverEpoll, queue.DriverConn)
+}
+
+// pin is the flag --pin.
+type pin struct {
+	how  nvmetcp.Pin
+	cpus []int
+}
+
+// maxCPUs is how many CPUs Linux can have.
+const maxCPUs = 8192
+
+func (p *pin) Type() string { return "CPUS" }
+
+func (p *pin) String() string {
+	if p.how != nvmetcp.PinOff {
+		return string(p.how)
+	}
+	if len(p.cpus) > 0 {
+		return cpusText(p.cpus)
+	}
+	return "off"
+}
+
+func (p *pin) Set(s string) error {
+	switch s {
+	case "off":
+		*p = pin{}
+		return nil
+	case string(nvmetcp.PinLocal):
+		*p = pin{how: nvmetcp.PinLocal}
+		return nil
+	}
+	var cpus []int
+	for part := range strings.SplitSeq(s, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := strconv.ParseUint(from, 10, 32)
+		last := first
+		if err == nil && isRange {
+			last, err = strconv.ParseUint(to, 10, 32)
+		}
+		if err != nil || last < first || last >= maxCPUs {
+			return fmt.Errorf("%q is not a CPU, nor a range of them; want off, local, or a list like 0,2-3", part)
+		}
+		for n := int(first); n <= int(last); n++ {
+			if slices.Contains(cpus, n) {
+				return fmt.Errorf("CPU %d is in the list twice", n)
+			}
+			cpus = append(cpus, n)
+		}
+	}
+	*p = pin{cpus: cpus}
+	return nil
 }
 
 // nsidList is a flag value like 1,2,4-6.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -29,6 +30,7 @@ type report struct {
 	LatencyUS  latencyReport  `json:"latency_us"`
 	Milestones *milestones    `json:"milestones,omitempty"`
 	Queues     []queueReport  `json:"queues"`
+	Pinning    pinningReport  `json:"pinning"`
 	Notes      []string       `json:"notes"`
 	Retries    uint64         `json:"retries"`
 	Pool       poolReport     `json:"pool"`
@@ -85,6 +87,14 @@ type queueReport struct {
 	Notes        []string `json:"notes"`
 }
 
+// pinningReport says where the queues' threads ran.
+type pinningReport struct {
+	CPUs      []int  `json:"cpus"`
+	Interface string `json:"interface,omitempty"`
+	Node      int    `json:"numa_node"`
+	Reason    string `json:"reason"`
+}
+
 type poolReport struct {
 	Bytes         int64  `json:"bytes"`
 	BufferBytes   int    `json:"buffer_bytes"`
@@ -116,6 +126,7 @@ func (r *report) fill(s *session, pool *staging.Pool) {
 			HeaderDigest: q.Digests.Header, DataDigest: q.Digests.Data, Notes: slices.Concat([]string{}, q.Notes),
 		})
 	}
+	r.Pinning = pinningReport{CPUs: c.Pinning.CPUs, Interface: c.Pinning.Interface, Node: c.Pinning.Node, Reason: c.Pinning.Reason}
 	if s.asked > len(c.Queues) {
 		r.Notes = append(r.Notes, fmt.Sprintf("the controller granted %d of the %d I/O queues asked for", len(c.Queues), s.asked))
 	}
@@ -181,6 +192,7 @@ func (r *report) text(w io.Writer) error {
 	for _, e := range r.engine() {
 		line("engine", "%s", e)
 	}
+	line("pinning", "%s", r.Pinning)
 	line("pool", "%s", r.Pool)
 	for _, n := range r.Notes {
 		line("note", "%s", n)
@@ -264,6 +276,25 @@ func (r *report) engine() []string {
 		texts[i] = fmt.Sprintf("%d %s: %s", count[s], queues, s)
 	}
 	return texts
+}
+
+func (p pinningReport) String() string {
+	pinned := slices.DeleteFunc(slices.Clone(p.CPUs), func(cpu int) bool { return cpu < 0 })
+	switch len(pinned) {
+	case 0:
+		return "none: " + p.Reason
+	case len(p.CPUs):
+		return "CPUs " + cpusText(pinned) + ": " + p.Reason
+	}
+	return fmt.Sprintf("%d of %d queues, CPUs %s: %s", len(pinned), len(p.CPUs), cpusText(pinned), p.Reason)
+}
+
+func cpusText(cpus []int) string {
+	s := make([]string, len(cpus))
+	for i, cpu := range cpus {
+		s[i] = strconv.Itoa(cpu)
+	}
+	return strings.Join(s, ",")
 }
 
 func (p poolReport) String() string {

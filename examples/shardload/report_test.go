@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestReportIsDocumented(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(succeeds(t, args...).out), &v))
 		found = fields(found, "", v)
 	}
-	optional := []string{"pool.hugepages_note", "pool.lock_note"} // depend on the machine
+	optional := []string{"pinning.interface", "pool.hugepages_note", "pool.lock_note"} // depend on the machine and the flags
 	found = append(found, optional...)
 	slices.Sort(found)
 	require.Equal(t, documented, slices.Compact(found))
@@ -123,6 +124,23 @@ func TestFallbacksAreReported(t *testing.T) {
 	require.Contains(t, o.out, "1 command was sent again\n")
 	require.Contains(t, o.out, "digests: data")
 	require.Contains(t, o.out, "checksums  not compared")
+}
+
+func TestPinningIsReported(t *testing.T) {
+	for want, p := range map[string]pinningReport{
+		"none: not asked for":        {CPUs: []int{-1, -1}, Reason: "not asked for"},
+		"CPUs 2,0: listed":           {CPUs: []int{2, 0}, Reason: "listed"},
+		"1 of 2 queues, CPUs 3: few": {CPUs: []int{-1, 3}, Reason: "few"},
+	} {
+		require.Equal(t, want, p.String())
+	}
+	o := succeeds(t, "--size", "1M", "-i", "1", "--pin", "local", "--memory", "1M")
+	require.Contains(t, o.out, "pinning ")
+	require.NotContains(t, o.out, "not asked for")
+	r := decodeReport(t, succeeds(t, "--size", "1M", "-i", "2", "--pin", "8191", "--memory", "1M", "--json").out)
+	require.Equal(t, []int{-1, -1}, r.Pinning.CPUs)
+	require.Contains(t, r.Pinning.Reason, "listed")
+	require.Contains(t, strings.Join(r.Queues[0].Notes, "; "), "not pinned to CPU 8191")
 }
 
 func TestLatencies(t *testing.T) {

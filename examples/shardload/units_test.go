@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/nvstage/nvstage/nvmetcp"
 )
 
 func TestTexts(t *testing.T) {
@@ -62,5 +64,21 @@ func TestNSIDList(t *testing.T) {
 	}
 	for _, s := range []string{"", "0", "-1", "1-", "-", "1,", "1,,2", "a", "1 2", "5-4", "1,1", "4294967295", "4294967296", "1-5000", "0-4"} {
 		require.Error(t, new(nsidList).Set(s), s)
+	}
+}
+
+func TestPinFlag(t *testing.T) {
+	for s, want := range map[string]pin{
+		"off": {}, "local": {how: nvmetcp.PinLocal}, "0": {cpus: []int{0}}, "0,2-3": {cpus: []int{0, 2, 3}}, "8191,7": {cpus: []int{8191, 7}},
+	} {
+		p := pin{how: nvmetcp.PinLocal, cpus: []int{1}}
+		require.NoError(t, p.Set(s), s)
+		require.Equal(t, want, p)
+	}
+	for _, s := range []string{"", "near", "0,", "-1", "3-2", "8192", "0-99999999999", "1,0-1", "0 1"} {
+		require.Error(t, new(pin).Set(s), s)
+	}
+	for want, p := range map[string]pin{"off": {}, "local": {how: nvmetcp.PinLocal}, "0,2,3": {cpus: []int{0, 2, 3}}} {
+		require.Equal(t, want, p.String())
 	}
 }
