@@ -31,7 +31,9 @@ func (q *Queue) Control(f func(fd uintptr)) error {
 }
 
 // socket is a driver that has one.
-type socket interface{ control(f func(fd uintptr)) error }
+type socket interface {
+	control(f func(fd uintptr)) error
+}
 
 func (d *connDriver) control(f func(fd uintptr)) error {
 	sc, ok := d.conn.(syscall.Conn)
