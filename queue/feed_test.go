@@ -360,6 +360,18 @@ func TestFeedWake(t *testing.T) {
 	})
 }
 
+// A feed that had nothing because all its commands were out is asked again when one comes back.
+func TestFeedOfOne(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1}})
+		go c.serve(nil)
+		f := newCountFeed(t, 50, 50, 512)
+		f.free = f.free[:1]
+		q.Attach(f)
+		require.Eventually(t, func() bool { return q.Stats().Commands == 50 }, 5*time.Second, time.Millisecond)
+	})
+}
+
 // A detached feed is asked no more, and closed when its last command has completed and not before.
 func TestFeedDetach(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {

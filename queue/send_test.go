@@ -388,6 +388,49 @@ func TestCancelAskedWrite(t *testing.T) {
 	require.Equal(t, 1, e.used())
 }
 
+// A write that is answered while it is being sent keeps its buffers to the last byte of the last of them.
+func TestAnsweredWhileSending(t *testing.T) {
+	room := 0
+	d := &fakeDriver{take: func(send [][]byte) (int, error) {
+		n := min(room, size(send))
+		room -= n
+		return n, nil
+	}}
+	e := engineOn(t, d, Config{QID: 1, MaxInCapsule: 4096})
+	c := Command{SQE: nvme.Write(1, 0, 0), Data: [][]byte{make([]byte, 100), make([]byte, 100), make([]byte, 312)}}
+	done := false
+	c.Done = func(*Command) { done = true }
+	e.q.Submit(&c)
+	require.NoError(t, e.turn(nil))
+	require.NoError(t, e.turn(answer(cidA)))
+	for _, n := range []int{72, 50, 50, 100, 311} {
+		room = n
+		require.NoError(t, e.turn(nil))
+		require.Zero(t, room)
+		require.False(t, done)
+	}
+	room = 1
+	require.NoError(t, e.turn(nil))
+	require.True(t, done)
+	require.NoError(t, c.Err)
+}
+
+// A cursor skips empty buffers, wherever they are.
+func TestCursor(t *testing.T) {
+	data := [][]byte{nil, {}, {1, 2}, nil, nil, nil, {3}, {}, {4, 5, 6}, nil}
+	for most := 1; most < 4; most++ {
+		var p cursor
+		var got []byte
+		for len(got) < 6 {
+			b := p.next(data, most)
+			require.NotEmpty(t, b)
+			require.LessOrEqual(t, len(b), most)
+			got = append(got, b...)
+		}
+		require.Equal(t, []byte{1, 2, 3, 4, 5, 6}, got)
+	}
+}
+
 // A write that the controller has answered keeps the answer when the queue ends before it is sent.
 func TestAnswerKept(t *testing.T) {
 	e, _, a, b := twoWrites(t)
