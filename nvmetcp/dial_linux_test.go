@@ -2,8 +2,10 @@ package nvmetcp
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,13 +109,20 @@ func TestSocketBufferLimit(t *testing.T) {
 	if err != nil {
 		t.Skipf("the limit is not known: %v", err)
 	}
-	sub := dial(t, start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20))), &Options{NumIOQueues: 1, Socket: SocketOptions{ReceiveBuffer: maxSocketBuffer}})
-	got := socketOption(t, sub.ctrl.io[0].Queue, unix.SOL_SOCKET, unix.SO_RCVBUF)
-	for _, i := range []queue.Info{sub.Controller().Admin, sub.Controller().Queues[0]} {
-		if notes := strings.Join(i.Notes, "\n"); got < 2*maxSocketBuffer {
-			require.Contains(t, notes, "SO_RCVBUF: "+strings.TrimSpace(string(limit))+" bytes instead of 67108864; net.core.rmem_max is the limit")
-		} else {
-			require.NotContains(t, notes, "SO_RCVBUF")
+	most, err := strconv.Atoi(strings.TrimSpace(string(limit)))
+	require.NoError(t, err)
+	tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
+	for _, want := range []int{most, most + 1, most + most/2, maxSocketBuffer} {
+		if want > maxSocketBuffer {
+			continue
+		}
+		c := dial(t, tgt, &Options{NumIOQueues: 1, Socket: SocketOptions{ReceiveBuffer: want}}).Controller()
+		for _, i := range []queue.Info{c.Admin, c.Queues[0]} {
+			if notes := strings.Join(i.Notes, "\n"); want > most {
+				require.Contains(t, notes, fmt.Sprintf("SO_RCVBUF: %d bytes instead of %d; net.core.rmem_max is the limit", most, want))
+			} else {
+				require.NotContains(t, notes, "SO_RCVBUF")
+			}
 		}
 	}
 }
@@ -144,6 +153,35 @@ func TestSocketPrivileges(t *testing.T) {
 	err := os.NewSyscallError("SO_PRIORITY 7", syscall.EPERM)
 	require.Equal(t, "a Socket.Priority of more than 6 needs CAP_NET_ADMIN", hint(err, "", Target{}))
 	require.Empty(t, hint(os.NewSyscallError("connect", syscall.EPERM), "", Target{HostIface: "lo"}))
+}
+
+// A path that swallows what is sent is noticed although no command ever times out and nothing is kept alive.
+func TestUserTimeout(t *testing.T) {
+	if child() == "" {
+		t.Log(string(inChild(t, "TestUserTimeout", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}, "netns")))
+		return
+	}
+	setLoopback(t, true)
+	for _, d := range drivers() {
+		ns := open(t, start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20))), &Options{
+			NumIOQueues: 1, Driver: d, KeepAlive: -1, CommandTimeout: -1, Socket: SocketOptions{UserTimeout: 500 * time.Millisecond},
+		})
+		setLoopback(t, false)
+		begun := time.Now()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := ns.ReadAt(make([]byte, 4096), 0)
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, ErrPathLost)
+			require.Greater(t, time.Since(begun), 400*time.Millisecond)
+		case <-time.After(10 * time.Second):
+			t.Error("not noticed")
+		}
+		setLoopback(t, true)
+	}
 }
 
 func TestTCPInfo(t *testing.T) {

@@ -105,19 +105,29 @@ type childPinning struct {
 	Notes         []string // of the queue with a listed CPU that the process may not use
 }
 
-const childVar = "NVSTAGE_TEST_PIN_CHILD"
+const childVar = "NVSTAGE_TEST_CHILD"
 
-// pinInChild has a process of its own connect, with how it is set up.
-func pinInChild(t *testing.T, how *syscall.SysProcAttr, listed string) (c childPinning) {
+// child is what inChild was given, "" in a test that is not in a child process.
+func child() string { return os.Getenv(childVar) }
+
+// inChild runs a test in a process of its own that is set up in some way, and returns what it printed.
+func inChild(t *testing.T, test string, how *syscall.SysProcAttr, with string) []byte {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestPinChild$")
-	cmd.Env = append(os.Environ(), childVar+"="+listed)
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$")
+	cmd.Env = append(os.Environ(), childVar+"="+with)
 	cmd.SysProcAttr = how
 	out, err := cmd.CombinedOutput()
 	if how != nil && os.IsPermission(err) {
 		t.Skipf("this process may not make a network namespace: %v", err)
 	}
 	require.NoError(t, err, string(out))
+	return out
+}
+
+// pinInChild has a process of its own connect.
+func pinInChild(t *testing.T, how *syscall.SysProcAttr, listed string) (c childPinning) {
+	t.Helper()
+	out := inChild(t, "TestPinChild", how, listed)
 	line, _, _ := strings.Cut(string(out), "\n")
 	require.NoError(t, json.Unmarshal([]byte(line), &c), string(out))
 	return c
@@ -126,10 +136,10 @@ func pinInChild(t *testing.T, how *syscall.SysProcAttr, listed string) (c childP
 // TestPinChild is the other process.
 func TestPinChild(t *testing.T) {
 	var listed []int
-	if json.Unmarshal([]byte(os.Getenv(childVar)), &listed) != nil {
+	if json.Unmarshal([]byte(child()), &listed) != nil {
 		t.Skip("only as the child of other tests")
 	}
-	loopbackUp(t)
+	setLoopback(t, true)
 	c := childPinning{CPUs: processCPUs(t)}
 	tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
 	c.Local = dial(t, tgt, &Options{NumIOQueues: 1, Pin: PinLocal}).Controller().Pinning
@@ -138,9 +148,9 @@ func TestPinChild(t *testing.T) {
 	require.NoError(t, json.NewEncoder(os.Stdout).Encode(c))
 }
 
-// loopbackUp makes loopback of a new network namespace work.
-func loopbackUp(t *testing.T) {
-	if lo, err := net.InterfaceByName("lo"); err == nil && lo.Flags&net.FlagUp != 0 {
+// setLoopback makes loopback of a child's network namespace work, or not.
+func setLoopback(t *testing.T, up bool) {
+	if lo, err := net.InterfaceByName("lo"); err == nil && lo.Flags&net.FlagUp != 0 == up {
 		return
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -148,7 +158,9 @@ func loopbackUp(t *testing.T) {
 	defer unix.Close(fd)
 	ifr, err := unix.NewIfreq("lo")
 	require.NoError(t, err)
-	ifr.SetUint16(unix.IFF_UP)
+	if up {
+		ifr.SetUint16(unix.IFF_UP)
+	}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(ifr)))
 	require.Zero(t, errno)
 }
