@@ -15,7 +15,7 @@ type driver interface {
 	exchange(send, recv [][]byte) (sent, received int, err error)
 	// inflight is how many bytes from the front of send the driver has taken but not reported.
 	inflight() int
-	// wait sleeps until exchange may get on (write: also with sending), until wake, or for d; d < 0 has no limit.
+	// wait, called after an exchange that found nothing to do, sleeps until exchange may get on (write: also with sending), until wake, or for d; d < 0 has no limit.
 	wait(write bool, d time.Duration) error
 	// wake ends a wait that is going on, or the next one. Any goroutine may call it, at any time.
 	wake()

@@ -30,7 +30,7 @@ type connDriver struct {
 type chunk struct {
 	buf []byte // whole buffer, to be given back
 	b   []byte // the part that is left
-	err error  // after b
+	err error  // after b, and the end
 }
 
 type result struct {
@@ -101,7 +101,7 @@ func (d *connDriver) exchange(send, recv [][]byte) (sent, received int, err erro
 		}
 	}
 	received = d.fill(recv)
-	if received == 0 && err == nil {
+	if err == nil {
 		err = d.cur.err
 	}
 	return sent, received, err
@@ -125,7 +125,7 @@ func (d *connDriver) fill(recv [][]byte) (n int) {
 
 // next makes cur have bytes, if some have arrived.
 func (d *connDriver) next() bool {
-	for len(d.cur.b) == 0 && d.cur.err == nil {
+	for len(d.cur.b) == 0 {
 		select {
 		case c := <-d.full:
 			d.replace(c)
@@ -133,7 +133,7 @@ func (d *connDriver) next() bool {
 			return false
 		}
 	}
-	return len(d.cur.b) > 0
+	return true
 }
 
 // replace goes on with c after cur, which is used up.
@@ -147,9 +147,6 @@ func (d *connDriver) replace(c chunk) {
 func (d *connDriver) inflight() int { return d.given }
 
 func (d *connDriver) wait(_ bool, limit time.Duration) error {
-	if len(d.cur.b) > 0 || d.cur.err != nil {
-		return nil
-	}
 	var after <-chan time.Time
 	if limit >= 0 {
 		d.timer.Reset(limit)

@@ -207,12 +207,15 @@ func takenInTurn(t *testing.T, arrives func(recv [][]byte) int) int {
 func TestIdleIsNotStuck(t *testing.T) {
 	d := &fakeDriver{}
 	e := engineOn(t, d, Config{CommandTimeout: 100 * time.Millisecond})
-	turns := 0
-	d.take = func(send [][]byte) (int, error) { // as a driver does that reports late
-		if turns++; turns < 3 {
+	var start time.Time
+	d.take = func(send [][]byte) (int, error) { // takes its time, but not too much
+		if start.IsZero() {
+			start = time.Now()
+		}
+		if time.Since(start) < 40*time.Millisecond {
 			return 0, nil
 		}
-		turns = 0
+		start = time.Time{}
 		return size(send), nil
 	}
 	answered := uint16(0)

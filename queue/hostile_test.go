@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -510,23 +511,33 @@ func TestFailElsewhere(t *testing.T) {
 // F38: the controller's last word is heard also by a host that was about to send to it, although that fails.
 func TestF38LastWord(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
-		q, c := connect(t, d, opts{})
-		in, out := make(chan struct{}), make(chan struct{})
-		q.Submit(&queue.Command{SQE: nvme.Flush(1), Done: func(*queue.Command) { // keeps the queue from looking
-			close(in)
-			<-out
-		}})
-		sqe, _ := c.command()
-		c.send(c.response(nvme.CQE{CID: sqe.CID}))
-		<-in
-		p := submit(t, q, nvme.Flush(1))
 		term := pdu.TermReq{Type: pdu.TypeC2HTermReq, FES: pdu.FESSequenceError}
-		c.send(term.Append(nil))
-		c.conn.SetLinger(0)
-		c.conn.Close()
-		time.Sleep(10 * time.Millisecond)
-		close(out)
-		require.ErrorIs(t, p.wait(), queue.ErrTerminated)
+		for _, tc := range []struct {
+			word []byte
+			is   error
+		}{
+			{term.Append(nil), queue.ErrTerminated},
+			{nil, syscall.ECONNRESET},
+		} {
+			q, c := connect(t, d, opts{})
+			in, out := make(chan struct{}), make(chan struct{})
+			q.Submit(&queue.Command{SQE: nvme.Flush(1), Done: func(*queue.Command) { // keeps the queue from looking
+				close(in)
+				<-out
+			}})
+			sqe, _ := c.command()
+			c.send(c.response(nvme.CQE{CID: sqe.CID}))
+			<-in
+			p := submit(t, q, nvme.Flush(1))
+			if len(tc.word) > 0 {
+				c.send(tc.word)
+			}
+			c.conn.SetLinger(0)
+			c.conn.Close()
+			time.Sleep(10 * time.Millisecond)
+			close(out)
+			require.ErrorIs(t, p.wait(), tc.is)
+		}
 	})
 }
 
