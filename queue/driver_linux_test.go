@@ -75,12 +75,17 @@ func TestDriverWait(t *testing.T) {
 		}
 		require.Zero(t, exchange())
 		lasts(false, "at first")
+		start := time.Now()
+		for range 3 {
+			require.NoError(t, d.wait(false, 700*time.Microsecond))
+		}
+		require.GreaterOrEqual(t, time.Since(start), 3*700*time.Microsecond, "a short wait does not last")
 		for _, limit := range []time.Duration{-1, long} {
 			for range 3 {
 				ends(false, limit, "a wake-up", d.wake)
 				require.Zero(t, exchange())
 				lasts(false, "after a wake-up")
-				ends(false, limit, "bytes", func() { peer.Write(buf[:10]) })
+				ends(false, limit, "bytes", func() { peer.Write(make([]byte, 10)) })
 				for n := 0; n < 10; {
 					n += exchange()
 				}
