@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/nvstage/nvstage/internal/uring"
 )
@@ -162,4 +163,23 @@ func TestDriverEnd(t *testing.T) {
 			require.Equal(t, 10, total)
 		})
 	}
+}
+
+// A connection that takes nothing any more is an error also while nothing is received.
+func TestDriverCannotSend(t *testing.T) {
+	eachDriver(t, func(t *testing.T, d driver, _ net.Conn) {
+		switch d := d.(type) {
+		case *connDriver:
+			d.conn.(*net.TCPConn).CloseWrite()
+		case *epollDriver:
+			unix.Shutdown(d.fd, unix.SHUT_WR)
+		case *uringDriver:
+			unix.Shutdown(d.fd, unix.SHUT_WR)
+		}
+		var err error
+		for start := time.Now(); err == nil && time.Since(start) < long; { // an io_uring belongs to this thread
+			_, _, err = d.exchange([][]byte{{1}}, [][]byte{{0}})
+		}
+		require.ErrorIs(t, err, unix.EPIPE)
+	})
 }

@@ -21,6 +21,7 @@ type fakeDriver struct {
 
 	slept func() // called in wait
 	given int    // what inflight says
+	wakes int    // calls of wake, while the engine does not run
 }
 
 func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err error) {
@@ -47,7 +48,7 @@ func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err erro
 }
 
 func (d *fakeDriver) inflight() int { return d.given }
-func (d *fakeDriver) wake()         {}
+func (d *fakeDriver) wake()         { d.wakes++ }
 func (d *fakeDriver) close() error  { return nil }
 
 func (d *fakeDriver) wait(bool, time.Duration) error {
@@ -291,6 +292,14 @@ func TestSleep(t *testing.T) {
 	e.takeIn()
 	e.sleep()
 	require.Equal(t, 2, slept)
+	require.Zero(t, d.wakes)
+	d.slept = func() { // all of these come while it sleeps
+		e.q.Submit(&Command{SQE: nvme.Flush(1), Done: func(*Command) {}})
+		e.q.Submit(&Command{SQE: nvme.Flush(1), Done: func(*Command) {}})
+		e.q.Wake()
+	}
+	e.sleep()
+	require.Equal(t, 1, d.wakes)
 }
 
 type quietFeed struct{ closed []error }

@@ -17,6 +17,7 @@ import (
 func TestFallback(t *testing.T) {
 	for more := range uint64(3) { // descriptors that can be had
 		for _, d := range []queue.Driver{queue.DriverAuto, queue.DriverEpoll} {
+			fds := openFDs(t)
 			host, ctrl := tcpPair(t)
 			go func() {
 				req := make([]byte, 128)
@@ -42,6 +43,7 @@ func TestFallback(t *testing.T) {
 			if d == queue.DriverEpoll {
 				require.ErrorIs(t, err, unix.EMFILE)
 				ctrl.Close()
+				require.LessOrEqual(t, openFDs(t), fds, "leaked descriptors")
 				continue
 			}
 			require.NoError(t, err)
@@ -50,6 +52,8 @@ func TestFallback(t *testing.T) {
 			cmd := queue.Command{SQE: nvme.Flush(1)}
 			require.NoError(t, q.Do(t.Context(), &cmd))
 			q.Close()
+			ctrl.Close()
+			require.LessOrEqual(t, openFDs(t), fds, "leaked descriptors")
 		}
 	}
 }
