@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/nvstage/nvstage/pdu"
 	"github.com/nvstage/nvstage/pdu/nvme"
 	"github.com/nvstage/nvstage/queue"
 )
@@ -91,5 +94,78 @@ func TestSubmitFromDone(t *testing.T) {
 			}
 		}
 		<-q.Done()
+	})
+}
+
+// The limit of the connection's set-up is not one of the connection's life.
+func TestICTimeoutEnds(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{cfg: queue.Config{ICTimeout: 100 * time.Millisecond}})
+		time.Sleep(200 * time.Millisecond)
+		p := submit(t, q, nvme.Flush(1))
+		sqe, _ := c.command()
+		c.send(c.response(nvme.CQE{CID: sqe.CID}))
+		require.NoError(t, p.wait())
+	})
+}
+
+// A command that was cancelled once can be used again like any other.
+func TestCancelledCommandAgain(t *testing.T) {
+	q, c := connect(t, queue.DriverConn, opts{})
+	p := submit(t, q, read(512), make([]byte, 512))
+	c.command()
+	q.Cancel(p.cmd)
+	require.ErrorIs(t, p.wait(), context.Canceled)
+	again := &pending{t, p.cmd, make(chan struct{})}
+	p.cmd.Done = func(*queue.Command) { close(again.done) }
+	q.Submit(p.cmd)
+	sqe, _ := c.command()
+	other := submit(t, q, read(512), make([]byte, 512))
+	c.command()
+	q.Cancel(other.cmd)
+	require.ErrorIs(t, other.wait(), context.Canceled)
+	require.True(t, again.open())
+	c.send(c.data(sqe.CID, 0, pdu.FlagLast|pdu.FlagSuccess, pattern(512, 1)))
+	require.NoError(t, again.wait())
+}
+
+// What ends a queue first is what it ended of.
+func TestFirstEnd(t *testing.T) {
+	q, c := connect(t, queue.DriverConn, opts{})
+	in, out := make(chan struct{}), make(chan struct{})
+	q.Submit(&queue.Command{SQE: nvme.Flush(1), Done: func(*queue.Command) { // keeps the queue from looking
+		close(in)
+		<-out
+	}})
+	sqe, _ := c.command()
+	c.send(c.response(nvme.CQE{CID: sqe.CID}))
+	<-in
+	why := errors.New("the reason")
+	q.Fail(why)
+	q.Fail(errors.New("another"))
+	close(out)
+	<-q.Done()
+	require.ErrorIs(t, q.Err(), why)
+}
+
+// Only a goroutine that needs a thread of its own keeps one.
+func TestLockedToThread(t *testing.T) {
+	forDrivers(t, func(t *testing.T, d queue.Driver) {
+		q, c := connect(t, d, opts{})
+		p := submit(t, q, nvme.Flush(1))
+		c.command()
+		b := make([]byte, 1<<20)
+		b = b[:runtime.Stack(b, true)]
+		found := false
+		for _, g := range strings.Split(string(b), "\n\n") {
+			if strings.Contains(g, ".(*engine).loop(") {
+				found = true
+				header, _, _ := strings.Cut(g, "\n")
+				require.Equal(t, d == queue.DriverURing, strings.Contains(header, "locked to thread"), header)
+			}
+		}
+		require.True(t, found, "there is no queue")
+		q.Close()
+		require.Error(t, p.wait())
 	})
 }
