@@ -38,7 +38,8 @@ type Config struct {
 	MaxR2T uint32
 	// Driver chooses how bytes move. Asking for one that cannot be had is an error; DriverAuto falls back.
 	Driver Driver
-	// CPU pins the queue's thread to a CPU when Pin is set.
+	// CPU pins the queue's thread to a CPU when Pin is set. The net.Conn driver has no thread of its own; Info
+	// says so then.
 	CPU int
 	Pin bool
 	// Spin is how long the queue polls the socket before it sleeps: 0 takes DefaultSpin, less than 0

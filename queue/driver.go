@@ -30,7 +30,7 @@ type opened struct {
 	driver
 	kind  Driver
 	notes []string
-	lazy  bool // reports sent bytes late, so R2Ts may seem to come one too early
+	lazy  bool // reports sent bytes late, so R2Ts may seem to come too early
 	spins bool // exchange on an empty socket is cheap enough to be repeated instead of sleeping
 }
 

@@ -46,10 +46,11 @@ const publishEvery = int64(time.Millisecond)
 const maxHoldBack = 8
 
 func newEngine(q *Queue, o opened) *engine {
-	e := &engine{q: q, drv: o, slots: newSlots(q.cfg.Depth, int(q.cfg.MaxR2T)), maxR2T: int(q.cfg.MaxR2T) + 1}
-	if o.lazy {
-		e.maxR2T++
+	e := &engine{q: q, drv: o, maxR2T: int(q.cfg.MaxR2T) + 1}
+	if o.lazy { // the controller may have had the answers to all R2Ts that we take for open
+		e.maxR2T *= 2
 	}
+	e.slots = newSlots(q.cfg.Depth, e.maxR2T)
 	e.inCapsule = q.cfg.MaxInCapsule
 	if q.cfg.QID == 0 {
 		e.inCapsule = AdminInCapsule
@@ -197,8 +198,7 @@ func (e *engine) takeIn() (busy bool) {
 		e.issue(e.pop())
 		busy = true
 	}
-	for i := 0; i < len(e.feeds); i++ { // by index: a completion may drop a feed
-		f := e.feeds[i]
+	for _, f := range e.feeds {
 		for !f.dry && !f.leaving && e.ready() {
 			c := f.Next()
 			if c == nil {

@@ -20,6 +20,7 @@ type fakeDriver struct {
 	sent []byte                           // what was taken
 
 	slept func() // called in wait
+	lazy  bool   // says what was taken later than the controller sees it
 	given int    // what inflight says
 	wakes int    // calls of wake, while the engine does not run
 }
@@ -62,13 +63,13 @@ func (d *fakeDriver) wait(bool, time.Duration) error {
 func (d *fakeDriver) syscalls() uint64 { return 0 }
 
 // engineOn makes a queue on d without a connection, not running yet.
-func engineOn(t *testing.T, d driver, cfg Config) *engine {
+func engineOn(t *testing.T, d *fakeDriver, cfg Config) *engine {
 	t.Helper()
 	require.NoError(t, cfg.setDefaults())
 	q := &Queue{cfg: cfg, done: make(chan struct{}), drv: d}
 	q.info.MAXH2CDATA = 64 << 10
 	q.info.Digests = cfg.Digests
-	return newEngine(q, opened{driver: d})
+	return newEngine(q, opened{driver: d, lazy: d.lazy})
 }
 
 // run starts the engine; the test's end closes it.

@@ -187,7 +187,7 @@ func TestF04F06F07F08F11F35HostilePDUs(t *testing.T) {
 	})
 }
 
-// A third R2T while two are open is one too many for a host that allows two.
+// More R2Ts than the host allows to be open end the queue.
 func TestR2TLimit(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
 		q, c := connect(t, d, opts{cfg: queue.Config{QID: 1, MaxR2T: 1}})
@@ -195,8 +195,8 @@ func TestR2TLimit(t *testing.T) {
 		p := submit(t, q, nvme.Write(1, 0, n/512-1), make([]byte, n))
 		sqe, _ := c.command()
 		var b []byte
-		for i := range 4 { // one more than the limit, and one more where bytes are reported late
-			b = append(b, c.r2t(sqe.CID, uint16(i), i*(n/4), n/4)...)
+		for i := range 5 { // one more than twice the limit, which is the limit where bytes are reported late
+			b = append(b, c.r2t(sqe.CID, uint16(i), i*(n/8), n/8)...)
 		}
 		c.send(b)
 		for {

@@ -212,7 +212,8 @@ func (q *Queue) Cancel(c *Command) {
 	q.post(func(e *engine) { e.cancelMarked() })
 }
 
-// Attach makes the queue pull commands from f, next to what is submitted.
+// Attach makes the queue pull commands from f, next to what is submitted. When the queue has ended, f.Closed
+// is called before Attach returns. f must be comparable, as a pointer is.
 func (q *Queue) Attach(f Feed) {
 	s := &feedState{Feed: f}
 	if !q.post(func(e *engine) { e.feeds = append(e.feeds, s) }) {

@@ -542,3 +542,27 @@ func TestReceiveVector(t *testing.T) {
 		}
 	}
 }
+
+// F10: as many R2Ts may be open as the host has said. Where the driver reports late, all of them may have been
+// answered and replaced by others before the host knows.
+func TestF10R2TLimit(t *testing.T) {
+	for _, lazy := range []bool{false, true} {
+		for most := range 3 { // MaxR2T, 0's based
+			d := &fakeDriver{lazy: lazy, take: func([][]byte) (int, error) { return 0, nil }}
+			e := engineOn(t, d, Config{QID: 1, MaxR2T: uint32(most)})
+			c := Command{SQE: nvme.Write(1, 0, 0), Done: func(*Command) {}}
+			c.SetData(make([]byte, 512))
+			e.q.Submit(&c)
+			limit := most + 1
+			if lazy {
+				limit *= 2
+			}
+			for i := range limit {
+				require.NoError(t, e.turn(askFor(cidA, uint16(i), i, 1)))
+			}
+			var pe *pdu.Error
+			require.ErrorAs(t, e.turn(askFor(cidA, 99, limit, 1)), &pe)
+			require.Equal(t, pdu.FESLimitExceeded, pe.FES)
+		}
+	}
+}

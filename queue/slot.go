@@ -67,7 +67,7 @@ type slots struct {
 func newSlots(depth, maxR2T int) slots {
 	s := slots{all: make([]slot, depth), shift: uint(bits.Len(uint(depth - 1)))}
 	for i := range depth {
-		s.all[i].r2ts = make([]r2t, 0, maxR2T+2)
+		s.all[i].r2ts = make([]r2t, 0, maxR2T)
 		s.free = append(s.free, uint16(depth-1-i))
 	}
 	return s
