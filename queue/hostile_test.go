@@ -308,8 +308,11 @@ func TestF37Timeout(t *testing.T) {
 		q.Submit(aer)
 		time.Sleep(100 * time.Millisecond)
 		require.NoError(t, q.Err(), "an Async Event Request may wait for ever")
+		start := time.Now()
 		p := submit(t, q, read(512), make([]byte, 512))
 		require.ErrorIs(t, p.wait(), queue.ErrTimeout)
+		require.Greater(t, time.Since(start), 50*time.Millisecond)
+		require.Less(t, time.Since(start), 2*time.Second)
 		require.ErrorIs(t, p.cmd.Err, queue.ErrPathLost)
 		<-q.Done()
 		_ = c

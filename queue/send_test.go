@@ -566,3 +566,23 @@ func TestF10R2TLimit(t *testing.T) {
 		}
 	}
 }
+
+// What was submitted together goes out together, in order.
+func TestSendBatch(t *testing.T) {
+	d := &fakeDriver{}
+	e := engineOn(t, d, Config{Depth: 7})
+	cmds := make([]*Command, 10)
+	for i := range cmds {
+		cmds[i] = &Command{SQE: nvme.Flush(uint32(i)), Done: func(*Command) {}}
+	}
+	e.q.Submit(cmds[:2]...)
+	e.q.Submit(cmds[2:]...)
+	require.NoError(t, e.turn(nil))
+	all := sentPDUs(t, d)
+	require.Len(t, all, 7)
+	for i, p := range all {
+		var sqe nvme.SQE
+		require.NoError(t, sqe.Decode(p.Header[pdu.CommonHeaderLen:]))
+		require.EqualValues(t, i, sqe.NSID)
+	}
+}
