@@ -106,10 +106,11 @@ func (d *device) Feed(ctx context.Context, f Feed) error {
 
 // ended does not know the caller's cause, as sources may not.
 func ended(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errFeed) {
+	err := ctx.Err() // first: the context may end between two looks at it
+	if err != nil && errors.Is(context.Cause(ctx), errFeed) {
 		return errFeed
 	}
-	return ctx.Err()
+	return err
 }
 
 // pause lets others run for a random while, mostly a short one.
