@@ -12,6 +12,8 @@ type Device interface {
 	// being read. done may be called before CopyIn returns, and from any goroutine; it is quick. The device orders nothing:
 	// copies to different places may finish in any order.
 	CopyIn(dst Memory, off int64, src []byte, done func(error))
+	// CopyOut copies len(dst) bytes of src from off to dst, on the same terms: until it calls done, dst is being written.
+	CopyOut(dst []byte, src Memory, off int64, done func(error))
 	// Close frees what the device holds. All memory must be freed before.
 	Close() error
 }
@@ -24,6 +26,13 @@ type Memory interface {
 	Bytes() []byte
 	// Free gives it back to the device. It may not be used after that, by copies neither.
 	Free()
+}
+
+// Registrar is a [Device] that wants to know the staging memory before it copies from it, because only memory that its
+// driver has pinned is copied at the rate of the link, and behind the caller's back. A pool registers all of its memory.
+type Registrar interface {
+	// Register pins mem, whose start and length are multiples of 4096. Nothing may be in flight when unregister is called.
+	Register(mem []byte) (unregister func() error, err error)
 }
 
 // Host is the host as a device. The zero value works. Its memory lies outside the Go heap, so that a tensor too large is an error
@@ -53,13 +62,30 @@ func (Host) Alloc(n int64) (Memory, error) {
 
 // CopyIn copies at once and calls done before it returns.
 func (Host) CopyIn(dst Memory, off int64, src []byte, done func(error)) {
-	b := dst.Bytes()
-	if off < 0 || off > int64(len(b)) || int64(len(src)) > int64(len(b))-off {
-		done(fmt.Errorf("staging: host: copy of %d bytes to %d in memory of %d", len(src), off, len(b)))
+	if err := InBounds(dst, off, len(src)); err != nil {
+		done(fmt.Errorf("host: %w", err))
 		return
 	}
-	copy(b[off:], src)
+	copy(dst.Bytes()[off:], src)
 	done(nil)
+}
+
+// CopyOut copies at once and calls done before it returns.
+func (Host) CopyOut(dst []byte, src Memory, off int64, done func(error)) {
+	if err := InBounds(src, off, len(dst)); err != nil {
+		done(fmt.Errorf("host: %w", err))
+		return
+	}
+	copy(dst, src.Bytes()[off:])
+	done(nil)
+}
+
+// InBounds is nil if n bytes at off lie in m: for devices, which check each copy by it.
+func InBounds(m Memory, off int64, n int) error {
+	if size := m.Len(); off < 0 || off > size || int64(n) > size-off {
+		return fmt.Errorf("staging: copy of %d bytes at %d in memory of %d", n, off, size)
+	}
+	return nil
 }
 
 // Close does nothing.

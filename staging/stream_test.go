@@ -209,6 +209,11 @@ func (m *gpuMemory) Free() {
 	}
 }
 
+func (g *gpu) CopyOut(dst []byte, src Memory, off int64, done func(error)) {
+	copy(dst, src.Bytes()[off:])
+	done(nil)
+}
+
 func (g *gpu) CopyIn(dst Memory, off int64, src []byte, done func(error)) {
 	g.mu.Lock()
 	g.copies++
@@ -735,11 +740,18 @@ func TestHost(t *testing.T) {
 		require.EqualValues(t, n, m.Len())
 		require.Len(t, m.Bytes(), int(n))
 		ok := errors.New("not called")
-		Host{}.CopyIn(m, 0, make([]byte, n), func(err error) { ok = err })
+		Host{}.CopyIn(m, 0, bytes.Repeat([]byte{7}, int(n)), func(err error) { ok = err })
 		require.NoError(t, ok)
+		back := make([]byte, n)
+		ok = errors.New("not called")
+		Host{}.CopyOut(back, m, 0, func(err error) { ok = err })
+		require.NoError(t, ok)
+		require.Equal(t, bytes.Repeat([]byte{7}, int(n)), back)
 		Host{}.CopyIn(m, n, []byte{1}, func(err error) { ok = err })
 		require.Error(t, ok)
 		Host{}.CopyIn(m, -1, nil, func(err error) { ok = err })
+		require.Error(t, ok)
+		Host{}.CopyOut([]byte{1}, m, n, func(err error) { ok = err })
 		require.Error(t, ok)
 		m.Free()
 		require.Nil(t, m.Bytes())
