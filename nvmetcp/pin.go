@@ -70,30 +70,14 @@ func (c *controller) pinListed(n int, allowed []int) {
 			p.CPUs[i] = cpu
 		}
 	}
-	p.Reason = "listed in Options.CPUs" + shared(n, len(c.opts.CPUs))
+	p.Reason = "listed in Options.CPUs" + topo.Shared(n, len(c.opts.CPUs))
 }
 
 func (c *controller) pinLocal(n int, allowed []int) {
 	p := &c.pinning
 	near := topo.NearRoute(allowed, c.target.HostIface, addrOf(c.admin.Info().LocalAddr), addrOf(c.admin.Info().RemoteAddr))
-	p.Interface, p.Node, p.Reason = near.Interface, near.Node, near.Reason
-	if n >= len(allowed) {
-		p.Reason = fmt.Sprintf("%d I/O queues would leave none of the process's CPUs (%s) to callers, whom a pinned thread on their CPU delays: ask for fewer queues, or list CPUs",
-			n, topo.FormatList(allowed))
-		return
-	}
-	for i := range n {
-		p.CPUs[i] = near.CPUs[i%len(near.CPUs)]
-	}
-	p.Reason += shared(n, len(near.CPUs))
-}
-
-// shared is what to say of n queues on so many CPUs.
-func shared(n, cpus int) string {
-	if n <= cpus {
-		return ""
-	}
-	return fmt.Sprintf("; %d I/O queues share %d of them, and delay each other", n, cpus)
+	p.Interface, p.Node = near.Interface, near.Node
+	p.CPUs, p.Reason = near.Place(n, allowed)
 }
 
 // addrOf is the address of a host:port, invalid where it is none.

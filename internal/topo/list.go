@@ -9,9 +9,10 @@ import (
 // maxCPUs is how many CPUs a Linux kernel can be built for on any architecture (NR_CPUS of x86: 8192).
 const maxCPUs = 8192
 
-// parseList reads the kernel's list format, such as "0-3,8".
+// parseList reads the kernel's list format, such as "0-3,8", which ascends: so a list has at most maxCPUs numbers.
 func parseList(text string) ([]int, error) {
 	var cpus []int
+	next := 0
 	if text == "" {
 		return nil, nil
 	}
@@ -22,12 +23,13 @@ func parseList(text string) ([]int, error) {
 		}
 		from, err := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
-		if err != nil || err2 != nil || from < 0 || to < from || to >= maxCPUs {
+		if err != nil || err2 != nil || from < next || to < from || to >= maxCPUs {
 			return nil, fmt.Errorf("topo: CPU list %q: bad part %q", text, part)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			cpus = append(cpus, cpu)
 		}
+		next = to + 1
 	}
 	return cpus, nil
 }
