@@ -2,6 +2,7 @@ package staging
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -19,7 +20,7 @@ type jsonScanner struct {
 const maxJSONDepth = 127
 
 func (j *jsonScanner) errorf(format string, args ...any) error {
-	return fmt.Errorf("header byte %d: %s", j.i, fmt.Sprintf(format, args...))
+	return fmt.Errorf("byte %d: %s", j.i, fmt.Sprintf(format, args...))
 }
 
 // peek skips white space and returns the next byte, 0 at the end.
@@ -212,6 +213,26 @@ func (j *jsonScanner) int() (int64, error) {
 		return 0, j.errorf("number %s is too large", clip(text))
 	}
 	return v, nil
+}
+
+// wholeNumber takes a number from 0 to 2^63 - 1 that is whole, however it is written: 1e3 and 7.0 are.
+func (j *jsonScanner) wholeNumber() (int64, error) {
+	if c := j.peek(); c < '0' || c > '9' {
+		return 0, j.unexpected("a number that is whole and not negative")
+	}
+	start := j.i
+	if err := j.skipNumber(); err != nil {
+		return 0, err
+	}
+	text := j.s[start:j.i]
+	if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return v, nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v >= 1<<63 || v != math.Trunc(v) {
+		return 0, j.errorf("number %s is too large or not whole", clip(text))
+	}
+	return int64(v), nil
 }
 
 func (j *jsonScanner) digits() (n int) {

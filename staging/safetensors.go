@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxHeader is the longest safetensors header, in bytes, that is read or written: the reference implementation's limit.
+// MaxHeader is the longest header, in bytes, that is read or written: the limit of safetensors' reference implementation, and ours for
+// GGUF, whose headers hold the tokenizer and have some 10 MB.
 const MaxHeader = 100_000_000
 
 // maxRank bounds a shape, so that a hostile header cannot blow up in memory. NumPy's and PyTorch's limits are 64.
@@ -22,7 +23,7 @@ const metadataKey = "__metadata__"
 
 // What is wrong with a shard: errors.Is tells them apart.
 var (
-	// ErrNotShard: the source does not begin as any format that is known here.
+	// ErrNotShard: the source does not begin as the format that was asked for, or as any that is known here.
 	ErrNotShard = errors.New("not a shard")
 	// ErrHeader: it begins like a shard, but the header breaks a rule of the format.
 	ErrHeader = errors.New("corrupt shard header")
@@ -38,7 +39,7 @@ type TensorInfo struct {
 	DType DType
 	// Shape is the size of each dimension, in elements, the slowest first. An empty shape is a scalar.
 	Shape []int64
-	// Begin and End are the tensor's bytes, relative to the shard's data (safetensors: data_offsets).
+	// Begin and End are the tensor's bytes, relative to the shard's data (safetensors: data_offsets; GGUF: offset).
 	Begin, End int64
 }
 
@@ -47,6 +48,10 @@ func (t *TensorInfo) Bytes() int64 { return t.End - t.Begin }
 
 // size computes the bytes that the shape and the type ask for.
 func (t *TensorInfo) size() (int64, error) {
+	elements, bytes := t.DType.Block()
+	if elements == 0 {
+		return 0, fmt.Errorf("unknown dtype %s", t.DType)
+	}
 	n := uint64(1)
 	mul := func(by uint64) error {
 		hi, lo := bits.Mul64(n, by)
@@ -55,33 +60,37 @@ func (t *TensorInfo) size() (int64, error) {
 		}
 		return nil
 	}
-	for _, d := range t.Shape {
-		if d < 0 {
+	row := int64(1)
+	for _, row = range t.Shape {
+		if row < 0 {
 			return 0, fmt.Errorf("negative dimension in shape %v", t.Shape)
 		}
-		if err := mul(uint64(d)); err != nil {
+		if err := mul(uint64(row)); err != nil {
 			return 0, err
 		}
 	}
-	if t.DType.Bits() == 0 {
-		return 0, fmt.Errorf("unknown dtype %s", t.DType)
+	if !t.DType.safetensors() && row%int64(elements) != 0 {
+		return 0, fmt.Errorf("shape %v of %s: rows of %d elements are not whole blocks of %d", t.Shape, t.DType, row, elements)
 	}
-	if err := mul(uint64(t.DType.Bits())); err != nil {
-		return 0, err
-	}
-	if n%8 != 0 {
+	if n%uint64(elements) != 0 {
 		return 0, fmt.Errorf("shape %v of %s is not a whole number of bytes", t.Shape, t.DType)
+	}
+	n /= uint64(elements)
+	if err := mul(uint64(bytes) * 8); err != nil { // the reference implementation counts bits
+		return 0, err
 	}
 	return int64(n / 8), nil
 }
 
-// Header is a safetensors header: valid as parsed by [ReadHeader] or [ParseHeader] or as laid out by [NewHeader].
+// Header says what tensors a shard has, and where. It is that of a safetensors shard, valid as parsed by [ReadHeader] or [ParseHeader] or
+// as laid out by [NewHeader], or part of a [GGUF], or of a [RawShard].
 type Header struct {
-	// Tensors in the order of their data. They cover it without holes and overlaps.
+	// Tensors in the order of their data (of a raw shard: in the caller's order). In safetensors they cover it without holes and overlaps;
+	// between those of other formats there may be holes.
 	Tensors []TensorInfo
-	// Metadata is the free-form __metadata__ map, nil if there is none.
+	// Metadata is the free-form __metadata__ map of safetensors, nil if there is none.
 	Metadata map[string]string
-	// DataOffset is where the data begins: 8 bytes of length, and the header. Size is the length of the whole shard.
+	// DataOffset is where the data begins: behind the header, in bytes. Size is the length of the whole shard.
 	DataOffset, Size int64
 
 	index map[string]int
@@ -108,13 +117,17 @@ const (
 // ReadHeader reads and validates the safetensors header at the start of r, which holds size bytes. It reads no more than
 // the header, and at most [MaxHeader] bytes. Errors match [ErrNotShard], [ErrHeader], [ErrTruncated] or [ErrTrailing].
 func ReadHeader(ctx context.Context, r io.ReaderAt, size int64, trailing Trailing) (*Header, error) {
+	first, err := readStart(ctx, r, size)
+	if err != nil {
+		return nil, err
+	}
+	return readHeader(ctx, r, size, trailing, first)
+}
+
+// readHeader is ReadHeader with what readStart has read.
+func readHeader(ctx context.Context, r io.ReaderAt, size int64, trailing Trailing, first []byte) (*Header, error) {
 	if size < 8+2 {
 		return nil, fmt.Errorf("%w: %d bytes cannot hold a safetensors header", ErrNotShard, size)
-	}
-	// The length and some of the header in one read, so that garbage is refused before anything is allocated for it.
-	first := make([]byte, min(size, 64<<10))
-	if err := readFull(ctx, r, first, 0); err != nil {
-		return nil, err
 	}
 	n := binary.LittleEndian.Uint64(first)
 	switch {
@@ -141,10 +154,24 @@ func ReadHeader(ctx context.Context, r io.ReaderAt, size int64, trailing Trailin
 	if h.Size > size {
 		return nil, fmt.Errorf("%w: shard of %d bytes, source of %d", ErrTruncated, h.Size, size)
 	}
-	if h.Size < size && trailing == NoTrailing {
-		return nil, fmt.Errorf("%w: shard of %d bytes, source of %d", ErrTrailing, h.Size, size)
+	if err := h.checkTrailing(size, trailing); err != nil {
+		return nil, err
 	}
 	return h, nil
+}
+
+func (h *Header) checkTrailing(size int64, trailing Trailing) error {
+	if h.Size < size && trailing == NoTrailing {
+		return fmt.Errorf("%w: shard of %d bytes, source of %d", ErrTrailing, h.Size, size)
+	}
+	return nil
+}
+
+// readStart reads the start of a source: enough to recognise the format, and most headers, in one read, so that garbage is refused before
+// anything is allocated for it.
+func readStart(ctx context.Context, r io.ReaderAt, size int64) ([]byte, error) {
+	first := make([]byte, min(max(size, 0), 64<<10))
+	return first, readFull(ctx, r, first, 0)
 }
 
 // contextReader is what namespaces offer beyond io.ReaderAt.
@@ -252,7 +279,10 @@ func (t *TensorInfo) parse(j *jsonScanner) error {
 			if err != nil {
 				return err
 			}
-			if t.DType, err = ParseDType(name); err != nil {
+			if t.DType, err = ParseDType(name); err == nil && !t.DType.safetensors() {
+				err = fmt.Errorf("%s is not a dtype of safetensors", t.DType)
+			}
+			if err != nil {
 				return j.errorf("%v", err)
 			}
 			return nil

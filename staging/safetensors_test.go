@@ -107,6 +107,7 @@ func TestHeaderInvalid(t *testing.T) {
 		{"no dtype", `{"a":{"shape":[1],"data_offsets":[0,1]}}`, 1, "missing"},
 		{"no shape", `{"a":{"dtype":"U8","data_offsets":[0,1]}}`, 1, "missing"},
 		{"no offsets", `{"a":{"dtype":"U8","shape":[1]}}`, 1, "missing"},
+		{"dtype of GGUF", `{"a":{"dtype":"Q4_0","shape":[32],"data_offsets":[0,18]}}`, 18, "not a dtype of safetensors"},
 		{"unknown dtype", `{"a":{"dtype":"u8","shape":[1],"data_offsets":[0,1]}}`, 1, "unknown dtype"},
 		{"empty dtype", `{"a":{"dtype":"","shape":[1],"data_offsets":[0,1]}}`, 1, "unknown dtype"},
 		{"tensor is null", `{"a":null}`, 0, "'{' is due"},
@@ -206,7 +207,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 	for _, n := range []int{0, 1, 5, 3000} {
 		tensors := make([]TensorInfo, n)
 		for i := range tensors {
-			tensors[i] = TensorInfo{Name: fmt.Sprintf("model.\"layers\".%d.\\wéight\n<&>😀", i), DType: DType(1 + r.IntN(len(dtypes)-1)), Shape: make([]int64, r.IntN(4))}
+			tensors[i] = TensorInfo{Name: fmt.Sprintf("model.\"layers\".%d.\\wéight\n<&>😀", i), DType: BOOL + DType(r.IntN(int(U64))), Shape: make([]int64, r.IntN(4))}
 			for k := range tensors[i].Shape {
 				tensors[i].Shape[k] = int64(r.IntN(5))
 			}
@@ -241,6 +242,7 @@ func TestNewHeaderRefuses(t *testing.T) {
 		{{Name: "a", DType: 200}},
 		{{Name: "a", DType: U8, Shape: []int64{-1}}},
 		{{Name: "a", DType: F4, Shape: []int64{3}}},
+		{{Name: "a", DType: Q4_0, Shape: []int64{32}}},
 		{{Name: "a", DType: U64, Shape: []int64{1 << 62}}},
 		{{Name: "a", DType: U8, Shape: make([]int64, 65)}},
 	} {
@@ -260,14 +262,28 @@ func TestNewHeaderRefuses(t *testing.T) {
 }
 
 func TestDTypes(t *testing.T) {
-	for d := BOOL; d <= U64; d++ {
+	for d := BOOL; d <= NVFP4; d++ {
 		got, err := ParseDType(d.String())
 		require.NoError(t, err)
 		require.Equal(t, d, got)
-		require.NotZero(t, d.Bits())
+		elements, bytes := d.Block()
+		require.NotZero(t, elements)
+		require.NotZero(t, bytes)
+		if d <= U64 {
+			require.Equal(t, bytes*8, elements*d.Bits())
+		} else {
+			require.Zero(t, d.Bits())
+			require.GreaterOrEqual(t, d.ggml(), 0, "neither safetensors nor GGUF has %v", d)
+		}
 	}
+	require.Len(t, dtypes, int(NVFP4)+1)
 	require.Equal(t, "DType(0)", DType(0).String())
-	require.Zero(t, DType(99).Bits())
+	for _, d := range []DType{0, 99} {
+		require.Zero(t, d.Bits())
+		elements, bytes := d.Block()
+		require.Zero(t, elements+bytes)
+		require.Negative(t, d.ggml())
+	}
 }
 
 const realShard = "../../shared/data/silero_vad_16k.safetensors"

@@ -27,6 +27,9 @@ func NewHeader(tensors []TensorInfo, metadata map[string]string) (*Header, error
 			return nil, fmt.Errorf("staging: tensor %s: more than %d dimensions", quoted(t.Name), maxRank)
 		}
 		size, err := t.size()
+		if err == nil && !t.DType.safetensors() {
+			err = fmt.Errorf("safetensors has no dtype %s", t.DType)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("staging: tensor %s: %w", quoted(t.Name), err)
 		}
@@ -52,9 +55,9 @@ func NewHeader(tensors []TensorInfo, metadata map[string]string) (*Header, error
 }
 
 // Append appends the encoded header to dst: 8 bytes of length and the JSON, padded with spaces to a multiple of 8 bytes.
-// The shard's data follows it.
+// The shard's data follows it. Tensors that safetensors cannot have, in their type or with holes between them, are an error.
 func (h *Header) Append(dst []byte) ([]byte, error) {
-	start := len(dst)
+	start, end := len(dst), int64(0)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0, '{')
 	if h.Metadata != nil {
 		dst = append(dst, `"`+metadataKey+`":{`...)
@@ -69,6 +72,10 @@ func (h *Header) Append(dst []byte) ([]byte, error) {
 	}
 	for i := range h.Tensors {
 		t := &h.Tensors[i]
+		if !t.DType.safetensors() || t.Begin != end {
+			return dst[:start], fmt.Errorf("staging: tensor %s, %s at %d, cannot be in safetensors: its dtype is not known there, or there is a hole before it", quoted(t.Name), t.DType, t.Begin)
+		}
+		end = t.End
 		if i > 0 || h.Metadata != nil {
 			dst = append(dst, ',')
 		}
@@ -112,18 +119,28 @@ func appendJSONString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// WriteShard writes a whole shard: the header, then the data of each tensor in the header's order. data returns a reader of exactly
-// the tensor's bytes.
+// WriteShard writes a whole safetensors shard: the header, then the data of each tensor in the header's order. data returns a reader of
+// exactly the tensor's bytes.
 func WriteShard(w io.Writer, h *Header, data func(t *TensorInfo) io.Reader) error {
 	text, err := h.Append(nil)
 	if err != nil {
 		return err
 	}
+	return writeShard(w, text, h, data)
+}
+
+// writeShard writes a header, and the data behind it with zeros in its holes.
+func writeShard(w io.Writer, text []byte, h *Header, data func(t *TensorInfo) io.Reader) error {
 	if _, err := w.Write(text); err != nil {
 		return err
 	}
+	end := int64(0)
 	for i := range h.Tensors {
 		t := &h.Tensors[i]
+		if _, err := io.CopyN(w, zeros{}, t.Begin-end); err != nil {
+			return err
+		}
+		end = t.End
 		r := data(t)
 		if _, err := io.CopyN(w, r, t.Bytes()); err != nil {
 			return fmt.Errorf("staging: writing tensor %s: %w", quoted(t.Name), err)
@@ -132,5 +149,14 @@ func WriteShard(w io.Writer, h *Header, data func(t *TensorInfo) io.Reader) erro
 			return fmt.Errorf("staging: writing tensor %s: its data is longer than %d bytes", quoted(t.Name), t.Bytes())
 		}
 	}
-	return nil
+	_, err := io.CopyN(w, zeros{}, h.Size-h.DataOffset-end)
+	return err
+}
+
+// zeros is a reader of zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
