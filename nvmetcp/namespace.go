@@ -100,6 +100,10 @@ func (n *Namespace) BlockSize() int { return int(n.block) }
 // hand out. Other reads may be larger; they are split.
 func (n *Namespace) MaxIO() int { return n.maxRead }
 
+// MaxWrite is how many bytes one command writes at most, and so the largest write that a [Feed] may
+// hand out: MaxIO, or less with data digests. Other writes may be larger; they are split.
+func (n *Namespace) MaxWrite() int { return n.maxWrite }
+
 // UUID is the namespace's UUID, zero if it has none.
 func (n *Namespace) UUID() [16]byte { return n.ids.UUID }
 
