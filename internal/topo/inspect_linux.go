@@ -9,4 +9,6 @@ import (
 func RouteInterface(src, dst netip.Addr) (string, error) { return routeInterface(src, dst) }
 
 // NearInterface is what NearRoute says once it knows the interface; sys is where sysfs is mounted.
-func NearInterface(sys string, allowed []int, ifi *net.Interface) Near { return near(sys, allowed, ifi) }
+func NearInterface(sys string, allowed []int, ifi *net.Interface) Near {
+	return near(sys, allowed, ifi)
+}

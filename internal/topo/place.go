@@ -29,3 +29,17 @@ func Shared(queues, cpus int) string {
 
 // ParseList reads CPUs or NUMA nodes in the kernel's list format, such as "0-3,8".
 func ParseList(text string) ([]int, error) { return parseList(text) }
+
+// PoolNode chooses the NUMA node of staging memory that queues near an interface fill, for a GPU on node gpu, -1 where there
+// is none or its node is not known. The node is -1 where any will do.
+func (n Near) PoolNode(gpu int) (node int, reason string) {
+	switch {
+	case gpu >= 0 && n.Node >= 0 && n.Node != gpu:
+		return gpu, fmt.Sprintf("the GPU on node %d reads all of it; the queues' threads on node %d write across", gpu, n.Node)
+	case gpu >= 0:
+		return gpu, fmt.Sprintf("the GPU on node %d reads all of it", gpu)
+	case n.Node >= 0:
+		return n.Node, fmt.Sprintf("the queues' threads on node %d write all of it", n.Node)
+	}
+	return -1, "no node is known to be nearer"
+}

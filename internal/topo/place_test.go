@@ -31,3 +31,11 @@ func TestParseListBounded(t *testing.T) {
 		require.Error(t, err, text)
 	}
 }
+
+func TestPoolNode(t *testing.T) {
+	for _, c := range []struct{ nic, gpu, want int }{{-1, -1, -1}, {1, -1, 1}, {-1, 0, 0}, {1, 1, 1}, {1, 0, 0}} {
+		node, reason := Near{Node: c.nic}.PoolNode(c.gpu)
+		require.Equal(t, c.want, node)
+		require.NotEmpty(t, reason)
+	}
+}
