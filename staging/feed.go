@@ -8,13 +8,11 @@ type feed struct {
 	shard       *Shard
 	size        int64 // of the source
 	block       int64
-	chunk       int64 // longest read, whole blocks
-	items       []int // the shard's tensors with bytes, as indices of the plan
+	io          int64 // longest read, whole blocks
 	wake        func()
 	running     bool
-	hungry      bool  // it had nothing when it was asked last
-	cur         int   // the next tensor: items[cur]
-	pos         int64 // where its next read begins on the source, -1 at its start
+	hungry      bool // it had nothing when it was asked last
+	left        int  // groups that are not cut yet
 	outstanding int
 }
 
@@ -37,13 +35,24 @@ func (f *feed) run() {
 	case f.outstanding > 0:
 		// Their buffers may still be written to, so they are lost to the pool rather than used again.
 		err = fmt.Errorf("staging: the source returned with %d reads in flight", f.outstanding)
-	case f.cur < len(f.items) && !s.stopping:
+	case !f.spent() && !s.stopping:
 		err = fmt.Errorf("staging: the source returned before everything was read")
 	}
 	s.mu.Unlock()
 	if err != nil {
 		s.fail(err)
 	}
+}
+
+// spent reports whether everything has been handed out. The caller holds mu.
+func (f *feed) spent() bool { return f.left == 0 && (f.s.open == nil || f.s.open.feed != f) }
+
+// rouse takes hungry back and returns how to wake the feed, nil if it was not hungry. The caller holds mu.
+func (f *feed) rouse() (wake func()) {
+	if f.hungry {
+		f.hungry, wake = false, f.wake
+	}
+	return wake
 }
 
 // Attach keeps wake. See [Feed].
@@ -57,109 +66,69 @@ func (f *feed) Attach(wake func()) {
 func (f *feed) Next() (r *Read, done bool) {
 	s := f.s
 	s.mu.Lock()
-	if s.stopping || f.cur == len(f.items) {
+	if s.stopping || f.spent() {
 		s.mu.Unlock()
 		return nil, true
 	}
-	if f.items[f.cur] >= s.admitted || s.dev == nil && s.head() != f {
+	if s.open == nil && s.head() == f && s.ready() {
+		s.cut()
+	}
+	if s.open == nil || s.open.feed != f {
 		f.hungry = true
 		s.mu.Unlock()
 		return nil, false
 	}
-	buf, ok := s.pool.TryGet()
-	if !ok {
-		f.hungry = true
-		s.mu.Unlock()
-		return nil, false
-	}
-	sl := f.cut(buf)
-	f.outstanding++
-	var wake func()
-	if s.dev == nil {
-		s.queue.push(sl)
+	r = s.read()
+	var wake, tell func()
+	if s.open == nil {
 		if h := s.head(); h != nil && h != f {
 			h.start()
-			if h.hungry {
-				h.hungry, wake = false, h.wake
-			}
+			wake = h.rouse()
+		}
+		if f.left == 0 {
+			tell = f.rouse() // its other queues, that there is no more
 		}
 	}
 	s.mu.Unlock()
 	if wake != nil {
 		wake()
 	}
-	if s.dev != nil {
-		s.allocator.Signal()
+	if tell != nil {
+		tell()
 	}
-	return &sl.read, false
-}
-
-// cut makes the next read of the shard, into buf: up to chunk bytes in whole blocks, over as many tensors as follow each
-// other in the plan and on the source. The caller holds mu.
-func (f *feed) cut(buf Buffer) *slot {
-	s := f.s
-	it := s.items[f.items[f.cur]]
-	if f.pos < 0 {
-		f.pos = it.start - it.start%f.block
-	}
-	limit := f.pos + f.chunk
-	end, last := it.end, f.cur
-	for end < limit && last+1 < len(f.items) {
-		i := f.items[last+1]
-		if i != f.items[last]+1 || i >= s.admitted || s.items[i].start != end {
-			break
-		}
-		last++
-		end = s.items[i].end
-	}
-	stop := min(limit, f.size)
-	if end < stop {
-		stop = min(stop, (end+f.block-1)/f.block*f.block)
-	}
-
-	sl := &s.slots[buf.index]
-	sl.buf, sl.feed, sl.first, sl.count, sl.ready = buf, f, f.cur, last-f.cur+1, false
-	n := stop - f.pos
-	sl.read.Off, sl.read.Buf, sl.read.Err, sl.read.Latency = f.pos, buf.Bytes()[:n:n], nil, 0
-
-	bytes := min(end, stop) - max(it.start, f.pos)
-	s.lead -= bytes
-	s.waiting += bytes
-	if f.cur, f.pos = last, stop; end <= stop {
-		f.cur, f.pos = last+1, -1
-	}
-	return sl
+	s.allocator.Signal()
+	return r, false
 }
 
 // Complete takes a read back. See [Feed].
 func (f *feed) Complete(r *Read) {
 	s := f.s
-	sl := s.bySlot[r]
 	if s.loader.OnRead != nil {
 		s.loader.OnRead(r)
 	}
-	if r.Err == nil {
+	err := r.Err
+	if err == nil {
 		s.loader.stats.reads.Add(1)
 		s.loader.stats.readBytes.Add(int64(len(r.Buf)))
-		s.mu.Lock()
-		f.outstanding--
-		sl.ready = true
-		if s.dev != nil {
-			s.queue.push(sl)
-		}
-		s.mu.Unlock()
-		if s.dev != nil {
-			s.copier.Signal()
-		} else {
-			s.consumer.Signal()
-		}
-		return
 	}
-	it := s.items[f.items[sl.first]]
-	err := &ReadError{Tensor: it.Name, Off: r.Off, Len: len(r.Buf), Err: r.Err}
 	s.mu.Lock()
+	sl := s.reads[r]
+	if err != nil {
+		err = &ReadError{Tensor: sl.tensorAt(r.Off, len(r.Buf)), Off: r.Off, Len: len(r.Buf), Err: err}
+		sl.failed = true
+	}
 	f.outstanding--
+	sl.outstanding--
+	s.idle = append(s.idle, r)
+	whole, failed := sl.outstanding == 0 && s.open != sl, sl.failed
+	if whole && !failed {
+		s.complete(sl)
+	}
 	s.mu.Unlock()
-	s.fail(err)
-	sl.buf.Release()
+	if err != nil {
+		s.fail(err)
+	}
+	if whole && failed {
+		sl.buf.Release()
+	}
 }

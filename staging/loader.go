@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"iter"
 	"sync/atomic"
-	"time"
 )
 
 // Loader streams tensors from their sources through a pool. Only Pool is needed. A loader may run several streams, also
@@ -22,31 +22,13 @@ type Loader struct {
 	// OnRead, if not nil, sees each completed read (its Latency, its Err), on the queues' threads and several at once. It
 	// must be quick and keep nothing of r.
 	OnRead func(r *Read)
+	// OnProgress, if not nil, is told of each whole tensor, before it is delivered, on the consumer's goroutine.
+	OnProgress func(p Progress)
+	// Hash, if not nil, makes the state of a checksum, and Stream computes that of each tensor while it loads. It may be called on several
+	// goroutines at once.
+	Hash func() hash.Hash
 
 	stats counters
-}
-
-type counters struct {
-	tensors, bytes, reads, readBytes, first atomic.Int64
-}
-
-// Stats counts what a loader has done, over all its streams.
-type Stats struct {
-	// Tensors and Bytes were delivered. (Pieces counts bytes by the piece.)
-	Tensors, Bytes int64
-	// Reads were completed without an error, of ReadBytes in all: more than Bytes by the padding to whole blocks.
-	Reads, ReadBytes int64
-	// FirstTensor is the time from the start of the most recent stream to its first whole tensor, 0 before it.
-	FirstTensor time.Duration
-}
-
-// Stats returns the counts of this moment. It may be called while streams run.
-func (l *Loader) Stats() Stats {
-	return Stats{
-		Tensors: l.stats.tensors.Load(), Bytes: l.stats.bytes.Load(),
-		Reads: l.stats.reads.Load(), ReadBytes: l.stats.readBytes.Load(),
-		FirstTensor: time.Duration(l.stats.first.Load()),
-	}
 }
 
 // Tensor is one whole tensor on a device.
@@ -55,6 +37,8 @@ type Tensor struct {
 
 	// Memory holds the tensor's bytes and nothing else. It is the consumer's until Release.
 	Memory Memory
+	// Sum is the checksum of the tensor's bytes, if the loader has a Hash.
+	Sum []byte
 
 	released atomic.Bool
 }
@@ -114,8 +98,12 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // loop was left, ctx ended, a read failed), no read and no copy is in flight, all buffers are back in the pool, and
 // the memory of tensors that were not delivered is freed. Leaving the loop waits for the reads in flight; end ctx to cut them short.
 func (l *Loader) Stream(ctx context.Context, plan Plan, dev Device) iter.Seq2[*Tensor, error] {
+	return l.stream(ctx, plan, dev, l.Hash)
+}
+
+func (l *Loader) stream(ctx context.Context, plan Plan, dev Device, sum func() hash.Hash) iter.Seq2[*Tensor, error] {
 	return func(yield func(*Tensor, error) bool) {
-		s, err := l.start(ctx, plan, dev)
+		s, err := l.start(ctx, plan, dev, sum)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -127,6 +115,7 @@ func (l *Loader) Stream(ctx context.Context, plan Plan, dev Device) iter.Seq2[*T
 				yield(nil, err)
 				return
 			}
+			s.marks.deliver(i, t.Bytes(), true, t.Name)
 			if !yield(t, nil) {
 				return
 			}
@@ -146,7 +135,7 @@ func (l *Loader) Stream(ctx context.Context, plan Plan, dev Device) iter.Seq2[*T
 // Errors and the end are as with [Loader.Stream]; pieces that the consumer still holds stay its own.
 func (l *Loader) Pieces(ctx context.Context, plan Plan) iter.Seq2[*Piece, error] {
 	return func(yield func(*Piece, error) bool) {
-		s, err := l.start(ctx, plan, nil)
+		s, err := l.start(ctx, plan, nil, nil)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -155,8 +144,9 @@ func (l *Loader) Pieces(ctx context.Context, plan Plan) iter.Seq2[*Piece, error]
 		next := 0 // the first tensor of the plan that is not fully delivered
 		empty := func(until int) bool {
 			for ; next < until; next++ {
-				s.count(0, true)
-				if !yield(&Piece{PlanTensor: s.items[next].PlanTensor, Last: true}, nil) {
+				it := s.items[next]
+				s.marks.deliver(next, 0, true, it.Name)
+				if !yield(&Piece{PlanTensor: it.PlanTensor, Last: true}, nil) {
 					return false
 				}
 			}
@@ -171,15 +161,15 @@ func (l *Loader) Pieces(ctx context.Context, plan Plan) iter.Seq2[*Piece, error]
 			if sl == nil {
 				break
 			}
-			count := sl.count // the slot is somebody else's after the last Release
+			count := len(sl.parts) // the slot is somebody else's after the last Release
 			for k := range count {
-				i := sl.feed.items[sl.first+k]
+				i := sl.parts[k].item.index
 				if !empty(i) {
 					sl.unref(count - k)
 					return
 				}
 				p := sl.piece(k)
-				s.count(int64(len(p.Data)), p.Last)
+				s.marks.deliver(i, int64(len(p.Data)), p.Last, p.Name)
 				if p.Last {
 					next = i + 1
 				}
@@ -200,18 +190,18 @@ func (l *Loader) Pieces(ctx context.Context, plan Plan) iter.Seq2[*Piece, error]
 }
 
 // start checks the plan and begins to read it: into dev, or for Pieces if dev is nil.
-func (l *Loader) start(ctx context.Context, plan Plan, dev Device) (*stream, error) {
+func (l *Loader) start(ctx context.Context, plan Plan, dev Device, sum func() hash.Hash) (*stream, error) {
 	if l.Pool == nil {
 		return nil, errors.New("staging: the loader has no pool")
 	}
-	s := newStream(ctx, l, dev)
+	s := newStream(ctx, l, dev, sum)
 	for i, t := range plan {
-		if t.Shard == nil || t.TensorInfo == nil || t.Begin < 0 || t.End < t.Begin || t.End > t.Shard.Size-t.Shard.DataOffset {
-			return nil, fmt.Errorf("staging: entry %d of the plan is not a tensor of its shard", i)
-		}
-		if err := s.add(t); err != nil {
+		if err := s.add(i, t, dev != nil); err != nil {
 			return nil, err
 		}
+	}
+	for _, f := range s.feeds {
+		f.s = s
 	}
 	s.run()
 	return s, nil

@@ -3,142 +3,177 @@ package staging
 import (
 	"context"
 	"fmt"
+	"hash"
+	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // stream is one run of a loader.
 //
-// Reads go out in the order of the plan, one feed per shard. With a device, several feeds may read at once, a copier
-// moves each completed buffer to the device and frees it, and an allocator starts tensors ahead of the reads. Without
-// one, only the feed that is first in the plan reads: otherwise buffers that are not due yet could fill the pool, and
-// the one that is due would never get any.
+// Buffers are filled strictly in the order of the plan, by reads that the feeds of all shards hand out: one buffer after
+// the other, and one read after the other. With a device, an allocator starts tensors ahead of the reads, and workers take the
+// buffers that are complete, the first in the plan first, close the holes in slices, copy to the device, and compute checksums.
+// Without one, the consumer gets the buffers in order.
 type stream struct {
+	cutter // under mu
+
 	ctx    context.Context
 	loader *Loader
 	pool   *Pool
 	dev    Device // nil: pieces
+	sum    func() hash.Hash
 	ahead  int64
-	begun  time.Time
-	items  []*item // the plan
-	feeds  []*feed
 	slots  []slot // by buffer index
-	bySlot map[*Read]*slot
+	marks  *marks
 
 	unhook  func()
 	unwatch func() bool
 	reading sync.WaitGroup // running feeds
-	helpers sync.WaitGroup // allocator and copier
+	helpers sync.WaitGroup // allocator and workers
 
 	mu       sync.Mutex
 	err      error // the first one
 	stopping bool  // nothing new is begun
 	drained  bool  // no feed runs any more
-	admitted int   // items that have been started
-	due      int   // the item that is delivered next
-	lead     int64 // bytes of admitted items that are not handed out yet
-	waiting  int64 // bytes handed out of items that are not delivered yet
-	copying  int   // slots that the device is reading
-	queue    ring  // completed slots for the copier; without a device, slots in order for the consumer
+	open     *slot // the buffer whose reads are being handed out
+	seq      int64 // buffers that were filled
+	reads    map[*Read]*slot
+	idle     []*Read // of reads, those that are not in flight
+	due      int     // the item that is delivered next
+	lead     int64   // bytes of admitted items that are not handed out yet
+	waiting  int64   // bytes handed out of items that are not delivered yet
+	copying  int     // slots that workers and the device have
+	queue    ring    // complete slots for the workers; without a device, slots in order for the consumer
 
-	consumer, copier, allocator sync.Cond // each for one waiter
-}
-
-// item is one tensor of the plan.
-type item struct {
-	PlanTensor
-
-	start, end int64 // on the source
-	mem        Memory
-	missing    int64 // bytes that have not reached mem
+	consumer, worker, allocator sync.Cond // worker: for several waiters, the others for one
 }
 
 // slot is one buffer in use. There are as many as the pool has buffers, so getting one never fails.
 type slot struct {
-	read  Read
-	buf   Buffer
-	feed  *feed
-	first int // the tensors in it: feed.items[first : first+count]
-	count int
-	ready bool         // completed without an error
-	refs  atomic.Int32 // copies or pieces that still need the buffer
-	done  func(error)  // told by the device of each copy; made once
+	buf     Buffer
+	feed    *feed
+	seq     int64
+	segs    []segment
+	parts   []part
+	gathers bool // parts have holes
+
+	seg, pos    int // the next read begins pos bytes into segs[seg]
+	outstanding int // reads
+	failed      bool
+	ready       bool         // complete, without an error
+	refs        atomic.Int32 // copies, checksums or pieces that still need the buffer
+	done        func(error)  // told by the device of each copy; made once
 }
 
-func newStream(ctx context.Context, l *Loader, dev Device) *stream {
-	s := &stream{ctx: ctx, loader: l, pool: l.Pool, dev: dev, ahead: l.Ahead, begun: time.Now()}
+func newStream(ctx context.Context, l *Loader, dev Device, sum func() hash.Hash) *stream {
+	s := &stream{ctx: ctx, loader: l, pool: l.Pool, dev: dev, sum: sum, ahead: l.Ahead, reads: map[*Read]*slot{}}
 	if s.ahead <= 0 {
 		s.ahead = s.pool.info.Bytes
 	}
+	s.size = s.pool.info.BufferSize
 	s.slots = make([]slot, s.pool.info.Buffers)
-	s.bySlot = make(map[*Read]*slot, len(s.slots))
-	for i := range s.slots {
-		sl := &s.slots[i]
-		s.bySlot[&sl.read] = sl
-		if dev != nil {
+	if dev != nil {
+		for i := range s.slots {
+			sl := &s.slots[i]
 			sl.done = func(err error) { s.copied(sl, err) }
 		}
 	}
 	s.queue.slots = make([]*slot, len(s.slots))
-	s.consumer.L, s.copier.L, s.allocator.L = &s.mu, &s.mu, &s.mu
+	s.consumer.L, s.worker.L, s.allocator.L = &s.mu, &s.mu, &s.mu
 	return s
 }
 
-// add appends a tensor to the plan.
-func (s *stream) add(t PlanTensor) error {
-	it := &item{PlanTensor: t, missing: t.Bytes(), start: t.Shard.DataOffset + t.Begin, end: t.Shard.DataOffset + t.End}
-	if size := t.Shard.src.Size(); it.end > size {
-		return fmt.Errorf("staging: tensor %s ends at %d: %w of now %d bytes", quoted(t.Name), it.end, ErrTruncated, size)
-	}
-	s.items = append(s.items, it)
-	if it.missing == 0 {
-		return nil
-	}
-	for _, f := range s.feeds {
-		if f.shard == t.Shard {
-			f.items = append(f.items, len(s.items)-1)
-			return nil
-		}
-	}
-	f := &feed{s: s, shard: t.Shard, size: t.Shard.src.Size(), block: int64(t.Shard.src.BlockSize()), items: []int{len(s.items) - 1}, pos: -1}
-	f.chunk = int64(s.pool.info.BufferSize)
-	if m := t.Shard.src.MaxIO(); m > 0 {
-		f.chunk = min(f.chunk, int64(m))
-	}
-	if f.chunk -= f.chunk % f.block; f.chunk == 0 {
-		return fmt.Errorf("staging: buffers of %d bytes and reads of at most %d cannot hold a block of %d", s.pool.info.BufferSize, t.Shard.src.MaxIO(), f.block)
-	}
-	s.feeds = append(s.feeds, f)
-	return nil
-}
-
 func (s *stream) run() {
-	s.loader.stats.first.Store(0)
+	s.marks = newMarks(s.loader, s.items)
 	s.unhook = s.pool.OnRelease(s.wakeHungry)
 	s.unwatch = context.AfterFunc(s.ctx, func() { s.fail(context.Cause(s.ctx)) })
 	if s.dev != nil {
 		s.helpers.Go(s.allocate)
-		s.helpers.Go(s.copy)
-		return
+		// A single one cannot copy to host memory, or compute checksums, as fast as queues read.
+		workers := runtime.GOMAXPROCS(0)
+		if s.sum == nil {
+			workers = min(workers, 4)
+		}
+		for range workers {
+			s.helpers.Go(s.work)
+		}
 	}
 	s.mu.Lock()
-	s.admitted = len(s.items)
+	if s.dev == nil {
+		s.admitted = len(s.items)
+	}
 	if f := s.head(); f != nil {
 		f.start()
 	}
 	s.mu.Unlock()
 }
 
-// head is the feed whose next tensor is the first in the plan, or nil when all is handed out. The caller holds mu.
+// head is the feed whose turn it is, or nil when all is handed out. The caller holds mu.
 func (s *stream) head() *feed {
-	var h *feed
-	for _, f := range s.feeds {
-		if f.cur < len(f.items) && (h == nil || f.items[f.cur] < h.items[h.cur]) {
-			h = f
+	switch {
+	case s.open != nil:
+		return s.open.feed
+	case s.cur < len(s.groups):
+		return s.groups[s.cur].feed
+	}
+	return nil
+}
+
+// cut makes the next buffer the open one, if there is one. The caller holds mu.
+func (s *stream) cut() {
+	buf, ok := s.pool.TryGet()
+	if !ok {
+		return
+	}
+	sl := &s.slots[buf.index]
+	sl.buf, sl.seq, sl.seg, sl.pos, sl.failed, sl.ready = buf, s.seq, 0, 0, false, false
+	s.seq++
+	s.fill(sl)
+	s.open = sl
+	if s.dev == nil {
+		s.queue.push(sl)
+		return
+	}
+	for k := range sl.parts {
+		s.lead -= sl.parts[k].n
+		s.waiting += sl.parts[k].n
+	}
+}
+
+// read is the next read into the open buffer. The caller holds mu.
+func (s *stream) read() *Read {
+	var r *Read
+	if n := len(s.idle); n > 0 {
+		r, s.idle = s.idle[n-1], s.idle[:n-1]
+	} else {
+		r = new(Read)
+	}
+	sl := s.open
+	seg := &sl.segs[sl.seg]
+	n := min(seg.n-sl.pos, int(sl.feed.io))
+	at := seg.at + sl.pos
+	r.Off, r.Buf, r.Err, r.Latency = seg.off+int64(sl.pos), sl.buf.Bytes()[at:at+n:at+n], nil, 0
+	s.reads[r] = sl
+	sl.outstanding++
+	sl.feed.outstanding++
+	if sl.pos += n; sl.pos == seg.n {
+		if sl.seg, sl.pos = sl.seg+1, 0; sl.seg == len(sl.segs) {
+			s.open = nil
 		}
 	}
-	return h
+	return r
+}
+
+// complete is called when all of a slot has come. The caller holds mu.
+func (s *stream) complete(sl *slot) {
+	sl.ready = true
+	if s.dev != nil {
+		s.queue.insert(sl)
+		s.worker.Signal()
+	} else if s.queue.first() == sl {
+		s.consumer.Signal()
+	}
 }
 
 // fail records the first error and stops the stream. An error caused by the end of ctx is the cause of that.
@@ -160,21 +195,28 @@ func (s *stream) stop() {
 	s.stopping = true
 	s.mu.Unlock()
 	s.consumer.Broadcast()
-	s.copier.Broadcast()
+	s.worker.Broadcast()
 	s.allocator.Broadcast()
-	s.wakeHungry()
-}
-
-// wakeHungry wakes the feeds that had nothing to hand out when they were asked last.
-func (s *stream) wakeHungry() {
 	for _, f := range s.feeds {
 		s.mu.Lock()
-		hungry := f.hungry
-		f.hungry = false
+		wake := f.rouse()
 		s.mu.Unlock()
-		if hungry {
-			f.wake()
+		if wake != nil {
+			wake()
 		}
+	}
+}
+
+// wakeHungry wakes the feed whose turn it is if it had nothing to hand out when it was asked last.
+func (s *stream) wakeHungry() {
+	var wake func()
+	s.mu.Lock()
+	if f := s.head(); f != nil {
+		wake = f.rouse()
+	}
+	s.mu.Unlock()
+	if wake != nil {
+		wake()
 	}
 }
 
@@ -195,10 +237,24 @@ func (s *stream) drain() {
 	s.reading.Wait()
 	s.mu.Lock()
 	s.drained = true
+	open := s.open
 	s.mu.Unlock()
-	s.copier.Broadcast()
+	s.worker.Broadcast()
 	s.helpers.Wait()
+	for _, it := range s.items {
+		for _, p := range it.sum.parked {
+			s.unref(p.slot)
+		}
+	}
+	s.mu.Lock()
+	for s.copying > 0 {
+		s.consumer.Wait()
+	}
+	s.mu.Unlock()
 	s.unhook()
+	if open != nil && open.outstanding == 0 {
+		open.buf.Release() // some of its reads were never handed out
+	}
 	if s.dev == nil {
 		for sl := s.queue.pop(); sl != nil; sl = s.queue.pop() {
 			if sl.ready {
@@ -215,19 +271,11 @@ func (s *stream) drain() {
 	}
 }
 
-// count adds a delivery to the statistics.
-func (s *stream) count(n int64, whole bool) {
-	s.loader.stats.bytes.Add(n)
-	if whole {
-		s.loader.stats.tensors.Add(1)
-		s.loader.stats.first.CompareAndSwap(0, int64(time.Since(s.begun)))
-	}
-}
-
 // tensor waits for item i to be whole and hands it over.
 func (s *stream) tensor(i int) (*Tensor, error) {
 	it := s.items[i]
 	s.mu.Lock()
+	s.due = i
 	for s.err == nil && (i >= s.admitted || it.missing > 0) {
 		s.consumer.Wait()
 	}
@@ -240,8 +288,10 @@ func (s *stream) tensor(i int) (*Tensor, error) {
 	s.due = i + 1
 	s.waiting -= it.Bytes()
 	s.mu.Unlock()
+	if s.sum != nil {
+		t.Sum = it.sum.result(s.sum)
+	}
 	s.allocator.Signal()
-	s.count(it.Bytes(), true)
 	return t, nil
 }
 
@@ -249,8 +299,9 @@ func (s *stream) tensor(i int) (*Tensor, error) {
 func (s *stream) allocate() {
 	for i, it := range s.items {
 		s.mu.Lock()
-		// The tensor that is due does not count as waiting: however large, it must not keep the next one from starting.
-		for !s.stopping && (s.lead >= s.ahead || s.waiting-s.items[s.due].Bytes() >= s.ahead) {
+		// The tensor that is due does not count as waiting: however large, it must not keep the next one from starting. Nor may
+		// half of those wait that are read together.
+		for !s.stopping && !it.joins && (s.lead >= s.ahead || s.waiting-s.items[s.due].Bytes() >= s.ahead) {
 			s.allocator.Wait()
 		}
 		stopping := s.stopping
@@ -258,7 +309,10 @@ func (s *stream) allocate() {
 		if stopping {
 			return
 		}
-		mem, err := s.dev.Alloc(it.Bytes())
+		if it.dev = it.Device; it.dev == nil {
+			it.dev = s.dev
+		}
+		mem, err := it.dev.Alloc(it.Bytes())
 		if err != nil {
 			s.fail(fmt.Errorf("staging: tensor %s: %w", quoted(it.Name), err))
 			return
@@ -267,11 +321,6 @@ func (s *stream) allocate() {
 		it.mem = mem // if the stream is stopping, drain frees it
 		s.admitted = i + 1
 		s.lead += it.Bytes()
-		for _, f := range s.feeds {
-			if f.shard == it.Shard && it.missing > 0 {
-				f.start()
-			}
-		}
 		s.mu.Unlock()
 		if it.Bytes() == 0 {
 			s.consumer.Signal()
@@ -281,96 +330,119 @@ func (s *stream) allocate() {
 	}
 }
 
-// copy moves completed reads to the device until the stream is drained.
-func (s *stream) copy() {
+// work moves complete buffers to the device until the stream is drained.
+func (s *stream) work() {
+	var scratch []byte
 	for {
 		s.mu.Lock()
 		for s.queue.n == 0 && !s.drained {
-			s.copier.Wait()
+			s.worker.Wait()
 		}
 		sl := s.queue.pop()
-		if sl == nil {
-			for s.copying > 0 {
-				s.copier.Wait()
-			}
-			s.mu.Unlock()
-			return
-		}
 		stopping := s.stopping
-		if !stopping {
+		if sl != nil && !stopping {
 			s.copying++
 		}
 		s.mu.Unlock()
-		if stopping {
+		switch {
+		case sl == nil:
+			return
+		case stopping:
 			sl.buf.Release()
-			continue
-		}
-		sl.refs.Store(int32(sl.count))
-		count := sl.count // the slot is somebody else's after the last copy
-		for k := range count {
-			it, off, data := sl.part(k)
-			s.dev.CopyIn(it.mem, off, data, sl.done)
+		default:
+			scratch = sl.gather(scratch)
+			s.move(sl)
 		}
 	}
 }
 
-// copied is told of each copy out of sl. The last one frees the buffer.
+// move copies all parts of a slot to the device, and has their checksums computed.
+func (s *stream) move(sl *slot) {
+	count := len(sl.parts) // the slot is somebody else's after the last of them
+	if s.sum == nil {
+		sl.refs.Store(int32(count))
+	} else {
+		sl.refs.Store(int32(2 * count))
+	}
+	for k := range count {
+		p := &sl.parts[k]
+		p.item.dev.CopyIn(p.item.mem, p.off, sl.data(p), sl.done)
+		if s.sum != nil {
+			s.hash(sl, k)
+		}
+	}
+}
+
+// copied is told of each copy out of sl.
 func (s *stream) copied(sl *slot, err error) {
 	if err != nil {
-		s.fail(fmt.Errorf("staging: copying to %s: %w", s.dev.Name(), err))
+		s.fail(fmt.Errorf("staging: copying to a device: %w", err))
 	}
+	s.unref(sl)
+}
+
+// unref takes away one of the references of move. The last one frees the buffer.
+func (s *stream) unref(sl *slot) {
 	if sl.refs.Add(-1) > 0 {
 		return
 	}
 	s.mu.Lock()
 	if s.err == nil { // after a failed copy nothing counts
-		for k := range sl.count {
-			it, _, data := sl.part(k)
-			it.missing -= int64(len(data))
+		for k := range sl.parts {
+			sl.parts[k].item.missing -= sl.parts[k].n
 		}
 	}
 	s.mu.Unlock()
 	sl.buf.Release()
 	s.mu.Lock()
 	s.copying--
-	drained := s.drained
+	wanted := s.drained || s.due < len(s.items) && s.items[s.due].missing == 0
 	s.mu.Unlock()
-	s.consumer.Signal()
-	if drained {
-		s.copier.Signal()
+	if wanted {
+		s.consumer.Signal()
 	}
 }
 
 // next waits for the slot that is next in order, and hands it over with a reference for each of its pieces. It returns nil after the last one.
 func (s *stream) next() (*slot, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.err == nil && !(s.queue.n > 0 && s.queue.slots[s.queue.at].ready) {
+	for s.err == nil && (s.queue.n == 0 || !s.queue.first().ready) {
 		if s.queue.n == 0 && s.head() == nil {
+			s.mu.Unlock()
 			return nil, nil
 		}
 		s.consumer.Wait()
 	}
 	if s.err != nil {
+		defer s.mu.Unlock()
 		return nil, s.err
 	}
 	sl := s.queue.pop()
-	sl.refs.Store(int32(sl.count))
+	s.mu.Unlock()
+	sl.gather(nil) // there is no group of several
+	sl.refs.Store(int32(len(sl.parts)))
 	return sl, nil
 }
 
-// part is the k-th tensor in the slot, where in the tensor the slot's bytes belong, and these.
-func (sl *slot) part(k int) (it *item, off int64, data []byte) {
-	it = sl.feed.s.items[sl.feed.items[sl.first+k]]
-	from := max(it.start, sl.read.Off)
-	to := min(it.end, sl.read.Off+int64(len(sl.read.Buf)))
-	a, b := from-sl.read.Off, to-sl.read.Off
-	return it, from - it.start, sl.read.Buf[a:b:b]
+// data is the bytes of a part, after gather.
+func (sl *slot) data(p *part) []byte {
+	end := p.at + int(p.n)
+	return sl.buf.Bytes()[p.at:end:end]
+}
+
+// tensorAt is the first tensor that needs some of the n bytes at off.
+func (sl *slot) tensorAt(off int64, n int) string {
+	for k := range sl.parts {
+		if it := sl.parts[k].item; it.start < off+int64(n) && it.end > off {
+			return it.Name
+		}
+	}
+	return ""
 }
 
 func (sl *slot) piece(k int) *Piece {
-	it, off, data := sl.part(k)
-	return &Piece{PlanTensor: it.PlanTensor, Off: off, Data: data, Last: off+int64(len(data)) == it.Bytes(), slot: sl}
+	p := &sl.parts[k]
+	return &Piece{PlanTensor: p.item.PlanTensor, Off: p.off, Data: sl.data(p), Last: p.off+p.n == p.item.Bytes(), slot: sl}
 }
 
 // unref drops n references of pieces, and frees the buffer with the last one.
@@ -386,17 +458,34 @@ type ring struct {
 	at, n int
 }
 
+func (r *ring) place(i int) *(*slot) { return &r.slots[(r.at+i)%len(r.slots)] }
+
 func (r *ring) push(sl *slot) {
-	r.slots[(r.at+r.n)%len(r.slots)] = sl
+	*r.place(r.n) = sl
 	r.n++
 }
 
-func (r *ring) pop() *slot {
+// insert puts sl where it belongs by its seq: nearly always at the end, or close to it.
+func (r *ring) insert(sl *slot) {
+	r.push(sl)
+	for i := r.n - 1; i > 0 && (*r.place(i - 1)).seq > sl.seq; i-- {
+		*r.place(i), *r.place(i - 1) = *r.place(i - 1), sl
+	}
+}
+
+// first is the slot that pop takes, nil if there is none.
+func (r *ring) first() *slot {
 	if r.n == 0 {
 		return nil
 	}
-	sl := r.slots[r.at]
-	r.at = (r.at + 1) % len(r.slots)
-	r.n--
+	return r.slots[r.at]
+}
+
+func (r *ring) pop() *slot {
+	sl := r.first()
+	if sl != nil {
+		r.at = (r.at + 1) % len(r.slots)
+		r.n--
+	}
 	return sl
 }
