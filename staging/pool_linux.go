@@ -3,85 +3,228 @@ package staging
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nvstage/nvstage/internal/topo"
 )
 
-// allocate maps, populates and locks the pool's memory.
+// allocate maps, binds, populates and locks the pool's memory.
 func (p *Pool) allocate(cfg PoolConfig) error {
-	if err := p.mapHuge(cfg.HugePages); err != nil {
-		if cfg.HugePages == Require {
-			return fmt.Errorf("hugepages are required: %w; reserve some with `sysctl vm.nr_hugepages=%d`", err, (p.info.Bytes+hugePage-1)/hugePage)
-		}
-		p.info.HugePagesNote = err.Error()
-		if err := p.mapNormal(cfg.HugePages != Never); err != nil {
-			return err
-		}
-	}
-	p.info.LockedBytes, p.info.LockNote = lock(p.mem, cfg.Lock)
-	if cfg.Lock == Require && p.info.LockedBytes < p.info.Bytes {
-		return errors.Join(fmt.Errorf("locked memory is required, got %d bytes: %s", p.info.LockedBytes, p.info.LockNote), p.unmap())
-	}
-	return nil
-}
-
-// mapHuge maps reserved 2 MiB pages, or says why not.
-func (p *Pool) mapHuge(policy Policy) error {
-	if policy == Never {
-		return errors.New("not asked for")
-	}
-	size := (int(p.info.Bytes) + hugePage - 1) / hugePage * hugePage
-	// mmap itself fails when too few pages are reserved; a cgroup limit shows only when they are touched.
-	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB)
-	if errors.Is(err, unix.ENOMEM) {
-		return fmt.Errorf("fewer than %d pages of 2 MiB are free", size/hugePage)
-	}
-	if err != nil {
-		return fmt.Errorf("mmap of %d pages of 2 MiB: %w", size/hugePage, err)
-	}
-	if err := unix.Madvise(m, unix.MADV_POPULATE_WRITE); err != nil && !errors.Is(err, unix.EINVAL) {
-		return errors.Join(fmt.Errorf("touching %d pages of 2 MiB: %w", size/hugePage, err), unix.Munmap(m))
-	}
-	p.info.HugePages = true
-	p.mem = m[:p.info.Bytes]
-	p.unmap = func() error { return unix.Munmap(m) }
-	return nil
-}
-
-// mapNormal maps ordinary pages and touches them.
-func (p *Pool) mapNormal(huge bool) error {
-	m, unmap, err := mapMemory(p.info.Bytes)
+	node, err := p.chooseNode(cfg)
 	if err != nil {
 		return err
 	}
-	p.mem, p.unmap = m, unmap
-	if huge {
-		if err := unix.Madvise(p.mem, unix.MADV_HUGEPAGE); err != nil {
-			p.info.HugePagesNote += fmt.Sprintf("; transparent ones: %v", err)
-		} else {
-			p.info.HugePagesNote += "; asked for transparent ones"
+	if err := p.mapHuge(cfg, node); err != nil {
+		if cfg.HugePages == Require {
+			return fmt.Errorf("hugepages are required: %w", err)
+		}
+		p.info.HugePagesNote = err.Error()
+		if err := p.mapNormal(cfg, node); err != nil {
+			return err
 		}
 	}
-	// The advice must come before the first touch, so MAP_POPULATE is too early.
-	err = unix.Madvise(p.mem, unix.MADV_POPULATE_WRITE)
-	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
-		for i := 0; i < len(p.mem); i += os.Getpagesize() {
-			p.mem[i] = 0
+	p.info.Node = nodeOf(p.areas())
+	return p.lock(cfg.Lock)
+}
+
+// mapHuge maps reserved hugepages of one size or the other, or says why not.
+func (p *Pool) mapHuge(cfg PoolConfig, node int) error {
+	if cfg.HugePages == Never {
+		return errors.New("not asked for")
+	}
+	if cfg.Debug && cfg.HugePages != Require {
+		return errors.New("debug mode has guard pages, which must be ordinary ones")
+	}
+	sizes := []int64{1 << 30, 2 << 20}
+	switch {
+	case cfg.HugePageSize != 0:
+		sizes = []int64{cfg.HugePageSize}
+	case p.info.Bytes%sizes[0] != 0:
+		sizes = sizes[1:]
+	}
+	var why []string
+	for _, page := range sizes {
+		keep := len(p.undo)
+		err := p.mapPages(cfg, node, page)
+		if err == nil {
+			return nil
 		}
-		err = nil
+		why = append(why, errors.Join(err, p.rollback(keep)).Error())
+	}
+	return errors.New(strings.Join(why, "; "))
+}
+
+// mapPages maps reserved hugepages of one size.
+func (p *Pool) mapPages(cfg PoolConfig, node int, page int64) error {
+	count := (p.info.Bytes + page - 1) / page
+	n := count * page
+	if int64(int(n)) != n {
+		return fmt.Errorf("%d pages of %s are more than this system can address", count, sizeText(page))
+	}
+	if err := p.reserve(cfg.Limit, n); err != nil {
+		return err
+	}
+	// mmap itself fails when too few pages are reserved; a node or a cgroup that lacks them shows only when they are touched.
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB | bits.TrailingZeros64(uint64(page))<<unix.MAP_HUGE_SHIFT
+	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, flags)
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("%d pages of %s are needed%s", count, sizeText(page), reserveHint(page, count))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("touching the memory: %w", err), p.unmap())
+		return fmt.Errorf("mmap of %d pages of %s: %w", count, sizeText(page), err)
+	}
+	p.undo = append(p.undo, func() error { return unix.Munmap(m) })
+	if err := p.bound(cfg, node, func() error { return bind(m, node) }); err != nil {
+		return err
+	}
+	if err := populate(m); err != nil {
+		return fmt.Errorf("touching %d pages of %s: %w: too few are free on the node that they must be on, or a cgroup allows no more", count, sizeText(page), err)
+	}
+	p.mem = m[:p.info.Bytes:p.info.Bytes]
+	p.info.HugePages, p.info.PageSize = true, page
+	if cfg.Debug {
+		p.info.GuardNote = "hugepages were required, and a guard page must be as large as they are"
 	}
 	return nil
 }
 
-// lock pins as much of mem, from its start, as the limit allows.
-func lock(mem []byte, policy Policy) (locked int64, note string) {
-	if policy == Never {
-		return 0, "not asked for"
+// reserveHint says how many hugepages there are, and how to have count more.
+func reserveHint(page, count int64) string {
+	dir := fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB/", page>>10)
+	var n [3]int64
+	for i, name := range []string{"nr_hugepages", "free_hugepages", "resv_hugepages"} {
+		text, err := os.ReadFile(dir + name)
+		if err != nil {
+			return ", which this machine does not have"
+		}
+		n[i], _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	}
+	free := max(0, n[1]-n[2])
+	return fmt.Sprintf(", %d are free: reserve more with `echo %d > %snr_hugepages`", free, n[0]+max(1, count-free), dir)
+}
+
+// mapNormal maps ordinary pages, with guard pages in debug mode, and touches them.
+func (p *Pool) mapNormal(cfg PoolConfig, node int) error {
+	page := os.Getpagesize()
+	p.info.PageSize = int64(page)
+	if err := p.reserve(cfg.Limit, (p.info.Bytes+int64(page)-1)/int64(page)*int64(page)); err != nil {
+		return err
+	}
+	if free, err := topo.Available(); err == nil && free < p.info.Bytes {
+		return fmt.Errorf("the machine, or the cgroup, has only %s to give: make the pool smaller or free memory", sizeText(free))
+	}
+	size, before := p.info.Bytes, 0
+	if cfg.Debug {
+		if p.info.GuardNote = noGuards(p.info, page); p.info.GuardNote == "" {
+			p.stride, before = p.info.BufferSize+page, page
+			p.info.Guards = p.info.Buffers
+			size = int64(page) + int64(p.info.Buffers)*int64(p.stride)
+		}
+	}
+	m, unmap, err := mapMemory(size)
+	if err != nil {
+		return err
+	}
+	p.undo = append(p.undo, unmap)
+	p.mem = m[before:]
+	for at := 0; p.info.Guards > 0 && at < len(m); at += p.stride {
+		if err := unix.Mprotect(m[at:at+page], unix.PROT_NONE); err != nil {
+			return fmt.Errorf("a guard page: %w", err)
+		}
+	}
+	if err := p.bound(cfg, node, func() error { return p.bindNormal(m, node) }); err != nil {
+		return err
+	}
+	// The advice must come before the first touch, so MAP_POPULATE is too early, as it is for mbind.
+	huge := cfg.HugePages != Never && p.info.Guards == 0
+	var refused error
+	if huge {
+		refused = unix.Madvise(p.mem, unix.MADV_HUGEPAGE)
+	}
+	for _, area := range p.areas() {
+		if err := populate(area); err != nil {
+			return fmt.Errorf("touching the memory: %w", err)
+		}
+	}
+	if huge {
+		p.noteTransparent(refused)
+	}
+	return nil
+}
+
+// noGuards says why there can be no guard pages.
+func noGuards(info PoolInfo, page int) string {
+	if info.BufferSize%page != 0 {
+		return fmt.Sprintf("buffers do not end where pages of %s end", sizeText(int64(page)))
+	}
+	limit := int64(65530) // the kernel's default
+	if text, err := os.ReadFile("/proc/sys/vm/max_map_count"); err == nil {
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			limit = n
+		}
+	}
+	if need := 2*int64(info.Buffers) + 2; need > limit/2 { // the other half is for the rest of the process
+		return fmt.Sprintf("%d buffers need %d mappings, and vm.max_map_count is %d", info.Buffers, need, limit)
+	}
+	return ""
+}
+
+// populate touches all pages for writing. When there are too few it is an error, not a signal.
+func populate(mem []byte) error {
+	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
+		return touch(mem)
+	}
+	return err
+}
+
+func touch(mem []byte) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%v", fault)
+		}
+	}()
+	for i := 0; i < len(mem); i += bufferAlign {
+		mem[i] = 0
+	}
+	return nil
+}
+
+// lock pins as much of the memory, from its start, as the limit allows. Reserved hugepages are never swapped, and would use up
+// the limit for nothing.
+func (p *Pool) lock(policy Policy) error {
+	switch {
+	case p.info.HugePages:
+		p.info.LockedBytes = p.info.Bytes
+		return nil
+	case policy == Never:
+		p.info.LockNote = "not asked for"
+		return nil
+	}
+	for _, area := range p.areas() {
+		n, why := lock(area)
+		p.info.LockedBytes += n
+		if why == "" {
+			continue
+		}
+		if policy == Require {
+			return fmt.Errorf("locked memory is required, got %s: %s", sizeText(p.info.LockedBytes), why)
+		}
+		p.info.LockNote = why
+		return nil
+	}
+	return nil
+}
+
+// lock pins as much of mem, from its start, as the limit allows, and says why it was not all.
+func lock(mem []byte) (locked int64, why string) {
 	err := unix.Mlock(mem)
 	if err == nil {
 		return int64(len(mem)), ""
@@ -90,13 +233,13 @@ func lock(mem []byte, policy Policy) (locked int64, note string) {
 	if e := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); e != nil {
 		return 0, fmt.Sprintf("mlock: %v; getrlimit: %v", err, e)
 	}
-	note = fmt.Sprintf("mlock: %v; RLIMIT_MEMLOCK is %d bytes (raise it with ulimit -l or LimitMEMLOCK=)", err, limit.Cur)
+	why = fmt.Sprintf("mlock: %v; RLIMIT_MEMLOCK is %d bytes (raise it with ulimit -l or LimitMEMLOCK=)", err, limit.Cur)
 	part := min(uint64(len(mem)), limit.Cur)
 	// Others in this process may have locked some already: halve until it fits.
 	for part = part / bufferAlign * bufferAlign; part > 0; part = part / 2 / bufferAlign * bufferAlign {
 		if unix.Mlock(mem[:part]) == nil {
-			return int64(part), note
+			return int64(part), why
 		}
 	}
-	return 0, note
+	return 0, why
 }

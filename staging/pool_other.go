@@ -10,14 +10,22 @@ import (
 
 // allocate takes plain memory: pinning is done on Linux only.
 func (p *Pool) allocate(cfg PoolConfig) error {
-	if cfg.HugePages == Require || cfg.Lock == Require {
-		return errors.New("hugepages and locked memory are not available on " + runtime.GOOS)
+	if cfg.HugePages == Require || cfg.Lock == Require || cfg.Node != nil && cfg.Bind == Require {
+		return errors.New("hugepages, locked memory and NUMA nodes are not available on " + runtime.GOOS)
+	}
+	if err := p.reserve(cfg.Limit, p.info.Bytes); err != nil {
+		return err
 	}
 	m := make([]byte, int(p.info.Bytes)+bufferAlign)
 	skip := int(-uintptr(unsafe.Pointer(&m[0])) & (bufferAlign - 1))
 	p.mem = m[skip : skip+int(p.info.Bytes)]
-	p.unmap = func() error { return nil }
-	p.info.HugePagesNote = "not available on " + runtime.GOOS
-	p.info.LockNote = "not available on " + runtime.GOOS
+	note := "not available on " + runtime.GOOS
+	p.info.HugePagesNote, p.info.LockNote = note, note
+	if cfg.Node != nil && cfg.Bind != Never {
+		p.info.NodeNote = note
+	}
+	if cfg.Debug {
+		p.info.GuardNote = note
+	}
 	return nil
 }
