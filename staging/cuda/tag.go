@@ -1,0 +1,5 @@
+//go:build cuda
+
+package cuda
+
+const tagged = true

@@ -1,0 +1,5 @@
+//go:build !rocm
+
+package rocm
+
+const tagged = false
