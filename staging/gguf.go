@@ -12,6 +12,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -106,7 +107,7 @@ const (
 // [MaxHeader] bytes. Errors match [ErrNotShard], [ErrHeader], [ErrTruncated] or [ErrTrailing].
 //
 // What GGML refuses is refused, too, but for two things which the format's text allows: tensors whose data is not in the order of the table,
-// or has more than padding between it; and arrays of arrays.
+// or has more than padding between it; and arrays of arrays. Also refused are names that are not UTF-8 or have a NUL, and bools above 1.
 func ReadGGUF(ctx context.Context, r io.ReaderAt, size int64, trailing Trailing) (*GGUF, error) {
 	first, err := readStart(ctx, r, size)
 	if err != nil {
@@ -245,8 +246,8 @@ func (c *ggufScanner) str(limit uint64) string {
 // name takes a string that names something.
 func (c *ggufScanner) name(limit uint64) string {
 	s := c.str(limit)
-	if c.err == nil && !utf8.ValidString(s) {
-		c.fail("the name %s is not UTF-8", quoted(s))
+	if c.err == nil && (!utf8.ValidString(s) || strings.Contains(s, "\x00")) { // GGML would cut it at the NUL
+		c.fail("the name %s is not UTF-8, or has a NUL", quoted(s))
 	}
 	return s
 }
