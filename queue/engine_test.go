@@ -155,26 +155,37 @@ func TestF38ReceiveAfterSendError(t *testing.T) {
 	require.ErrorIs(t, cmds[1].Err, ErrTerminated)
 }
 
-// Sends are held back while whole buffers keep coming, but not for long, and not otherwise.
+// Sends are held back while a large payload keeps coming, but not for long, and not otherwise: neither while what comes
+// is small nor where the controller would run out of commands.
 func TestHoldBack(t *testing.T) {
-	taken := takenInTurn(t, func(recv [][]byte) int { return size(recv) })
-	require.Greater(t, taken, 5, "replies go out together")
-	require.Less(t, taken, 30, "a command waits for the end of somebody else's data")
-	taken = takenInTurn(t, func([][]byte) int { return 100 })
-	require.LessOrEqual(t, taken, 4)
+	const large, small = 1 << 30, 32 << 10
+	full := func(recv [][]byte) int { return size(recv) }
+	short := func([][]byte) int { return 100 }
+	for name, arrives := range map[string]func([][]byte) int{"whole buffers": full, "pieces": short} {
+		taken := takenInTurn(t, large, 40, arrives)
+		require.Greater(t, taken, 5, "%s: commands go out together", name)
+		require.Less(t, taken, 30, "%s: a command waits for the end of somebody else's data", name)
+		require.LessOrEqual(t, takenInTurn(t, large, 0, arrives), 4, name)
+	}
+	require.LessOrEqual(t, takenInTurn(t, small, 40, short), 4)
 }
 
-// takenInTurn is when a Flush is sent that is submitted in turn 3, while a large read arrives.
-func takenInTurn(t *testing.T, arrives func(recv [][]byte) int) int {
+// takenInTurn is when a Flush is sent that is submitted in turn 3, while a read of n bytes arrives and others wait.
+func takenInTurn(t *testing.T, n, others int, arrives func(recv [][]byte) int) int {
 	d := &fakeDriver{}
 	e := engineOn(t, d, Config{Depth: 100})
-	const n = 1 << 30
-	c := Command{SQE: nvme.Read(1, 0, 0), Done: func(*Command) {}}
+	cmds := make([]Command, 1+others)
+	for i := range cmds {
+		cmds[i].SQE, cmds[i].Done = nvme.Flush(1), func(*Command) {}
+		e.q.Submit(&cmds[i])
+	}
+	c := &cmds[0]
+	c.SQE = nvme.Read(1, 0, 0)
 	part := make([]byte, 4<<10) // small, so that a turn does not get far
 	for range n / len(part) {
 		c.Data = append(c.Data, part)
 	}
-	h := pdu.Data{Type: pdu.TypeC2HData, CCCID: 1 << 7, DATAL: n, Flags: pdu.FlagLast}
+	h := pdu.Data{Type: pdu.TypeC2HData, CCCID: 1 << 7, DATAL: uint32(n), Flags: pdu.FlagLast}
 	stream := h.AppendHeader(nil, pdu.Layout{})
 	turns := 0
 	var flush Command
@@ -198,9 +209,9 @@ func takenInTurn(t *testing.T, arrives func(recv [][]byte) int) int {
 		}
 		return size(send), nil
 	}
-	e.q.Submit(&c)
 	q := e.run(t)
-	require.Eventually(t, func() bool { return q.Stats().BytesOut == 2*72 }, 5*time.Second, time.Millisecond)
+	want := uint64(len(cmds)+1) * 72
+	require.Eventually(t, func() bool { return q.Stats().BytesOut == want }, 5*time.Second, time.Millisecond)
 	q.Close()
 	return taken
 }

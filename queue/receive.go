@@ -40,11 +40,14 @@ func (x *receiver) init(f pdu.Framing) {
 	x.vec = make([][]byte, 0, maxVec)
 }
 
+// placing reports whether the rest of a large payload is awaited.
+func (x *receiver) placing() bool { return x.left > 0 && x.scatter }
+
 // vector says where the next bytes are to go.
 func (x *receiver) vector() [][]byte {
 	x.vec = x.vec[:0]
 	x.direct = 0
-	if x.left == 0 || !x.scatter || x.slot.cmd == nil {
+	if !x.placing() || x.slot.cmd == nil {
 		x.vec = append(x.vec, x.buf[x.w:])
 		return x.vec
 	}
