@@ -341,7 +341,7 @@ type Buffer struct {
 // Bytes is the whole buffer, BufferSize bytes, aligned to 4096. It panics after Release.
 func (b Buffer) Bytes() []byte {
 	if b.pool == nil || b.pool.gens[b.index].Load() != b.gen {
-		panic(b.misused("use of a buffer after Release"))
+		panic(misuse{b, "use of a buffer after Release"})
 	}
 	return b.pool.at(int(b.index))
 }
@@ -350,7 +350,7 @@ func (b Buffer) Bytes() []byte {
 func (b Buffer) Release() {
 	p := b.pool
 	if p == nil || !p.gens[b.index].CompareAndSwap(b.gen, b.gen+1) {
-		panic(b.misused("buffer released twice"))
+		panic(misuse{b, "buffer released twice"})
 	}
 	if p.debug != nil {
 		p.debug.released(b)
@@ -371,10 +371,16 @@ func (b Buffer) Release() {
 	}
 }
 
-func (b Buffer) misused(what string) string {
-	what = "staging: " + what
-	if b.pool != nil && b.pool.debug != nil {
-		what += b.pool.debug.history(int(b.index))
+// misuse is what methods of a handle that is not valid any more panic with. It is a value of its own so that they can be inlined.
+type misuse struct {
+	b    Buffer
+	what string
+}
+
+func (m misuse) Error() string {
+	text := "staging: " + m.what
+	if p := m.b.pool; p != nil && p.debug != nil {
+		text += p.debug.history(int(m.b.index))
 	}
-	return what
+	return text
 }

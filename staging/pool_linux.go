@@ -184,11 +184,12 @@ func populate(mem []byte) error {
 	return err
 }
 
+// touch does it by hand.
 func touch(mem []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			err = fmt.Errorf("%v", fault)
+			err = fmt.Errorf("there is no page to be had (%v)", fault)
 		}
 	}()
 	for i := 0; i < len(mem); i += bufferAlign {

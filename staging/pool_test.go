@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(poolChildEnv) != "" {
+		poolChild()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// poolChildEnv makes the test binary run poolChild instead, in a process of its own.
+const poolChildEnv = "NVSTAGE_TEST_POOL_CHILD"
+
+var poolChild func() // where the system has such a test
 
 // newPool makes a pool of n buffers and checks at the end of the test that all are back.
 func newPool(t testing.TB, n, size int) *Pool {
