@@ -10,8 +10,8 @@
 //		t.Release()
 //	}
 //
-// Copies run at the rate of the link, and behind the caller's back, from memory that is registered with the device ([Device.Register]): have the pool
-// register its own.
+// Copies run at the rate of the link, and behind the caller's back, from memory that is registered with the device: name it in PoolConfig.Devices of
+// the pool. Other memory works, slower, and is counted in Stats.
 //
 // Packages cuda and rocm have the same API and the same types.
 package cuda

@@ -76,12 +76,16 @@ struct stream {
 // Streams and events are never given back to malloc, so that late uses are seen.
 struct event { int alive, dev; uint64_t recorded, reached; struct stream *stream; };
 
+// late is a copy from memory that is not registered: the caller may use that again, but the device has the bytes only when somebody waits for the default stream.
+struct late { uint8_t *dst, *bytes; size_t n; int dev; struct alloc *alloc; struct late *next; };
+
 struct rule { char call[48]; long n; int code; };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER; // some op is through
 static struct alloc *allocs;
 static struct reg *regs;
+static struct late *lates;
 static int64_t link_free[MAX_DEVICES][2]; // when the link is free again, by direction
 static int64_t memory_used[MAX_DEVICES];
 static int initialized, retained[MAX_DEVICES];
@@ -505,9 +509,28 @@ int NAME(cuStreamDestroy_v2, hipStreamDestroy)(struct stream *s) {
 	return 0;
 }
 
+// finish_late brings the default stream's copies to the device. mu is held.
+static void finish_late(int dev) {
+	for (struct late **p = &lates; *p;) {
+		struct late *l = *p;
+		if (l->dev != dev) {
+			p = &l->next;
+			continue;
+		}
+		memcpy(l->dst, l->bytes, l->n);
+		l->alloc->busy--;
+		*p = l->next;
+		free(l->bytes);
+		free(l);
+	}
+}
+
 int NAME(cuStreamSynchronize, hipStreamSynchronize)(struct stream *s) {
 	BEGIN_ON_DEVICE();
-	if (s == NULL) RETURN(0); // copies on the default stream are not asynchronous here
+	if (s == NULL) {
+		finish_late(dev);
+		RETURN(0);
+	}
 	CHECK_STREAM(s);
 	while (s->pending)
 		pthread_cond_wait(&progress, &mu);
@@ -606,7 +629,14 @@ static int at_once(const char *call, int dev, int dir, uintptr_t ptr, uint8_t *h
 	copies++;
 	bytes_copied[dir] += n;
 	void *p = (void *)(ptr ^ TAG);
-	if (move) memcpy(dir ? host : p, dir ? p : host, n);
+	if (dir) finish_late(dev);
+	if (move && dir) memcpy(host, p, n);
+	if (move && !dir) {
+		struct late *l = malloc(sizeof *l);
+		*l = (struct late){p, memcpy(malloc(n), host, n), n, dev, a, lates};
+		lates = l;
+		a->busy++;
+	}
 	sleep_until(reserve(dev, dir, n) + 1000 * delay_us);
 	return 0;
 }

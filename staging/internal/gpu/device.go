@@ -356,7 +356,7 @@ func (d *Device) leaks() []error {
 	clear(d.live)
 	d.bytes = 0
 	for _, r := range d.registered {
-		errs = append(errs, fmt.Errorf("%s: %d bytes of host memory were still registered: close the pool first", d.vendor.Name, len(r.mem)), d.drv.unregister(r.mem))
+		errs = append(errs, fmt.Errorf("%s: %d bytes of host memory were still registered: close the pool first", d.vendor.Name, len(r.mem)), d.unpin(r.mem))
 	}
 	d.registered = nil
 	return errs

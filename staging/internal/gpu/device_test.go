@@ -21,7 +21,7 @@ func TestCopies(t *testing.T) {
 		s.Set("jitter_us=300")
 		d := open(t, v, s, Config{})
 		const parts, each = 4, 3 << 20
-		src, dst := pinned(t, d, parts*each), pinned(t, d, parts*each)
+		src, dst := registered(t, d, parts*each), registered(t, d, parts*each)
 		clear(dst)
 		mem := alloc(t, d, parts*each)
 		var wg sync.WaitGroup
@@ -64,7 +64,7 @@ func TestCopies(t *testing.T) {
 func TestUnregistered(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		d := open(t, v, s, Config{})
-		pin := pinned(t, d, 8192)
+		pin := registered(t, d, 8192)
 		mem := alloc(t, d, 8192)
 		src, dst := []byte("from the Go heap"), make([]byte, 16)
 		called := false
@@ -91,7 +91,7 @@ func TestUnregistered(t *testing.T) {
 func TestThreads(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		zero, one := open(t, v, s, Config{}), open(t, v, s, Config{Ordinal: 1})
-		shared := pinned(t, zero, 1<<20)
+		shared := registered(t, zero, 1<<20)
 		var wg sync.WaitGroup
 		for i := range 6 {
 			wg.Go(func() {
@@ -125,7 +125,7 @@ func TestRefused(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		d, other := open(t, v, s, Config{}), open(t, v, s, Config{})
 		mem, foreign := alloc(t, d, 1000), alloc(t, other, 1000)
-		pin := pinned(t, d, 4096)
+		pin := registered(t, d, 4096)
 		host, err := staging.Host{}.Alloc(1000)
 		require.NoError(t, err)
 		defer host.Free()
@@ -158,9 +158,10 @@ func TestRefused(t *testing.T) {
 			_, err := d.Register(bad)
 			require.ErrorContains(t, err, "whole pages")
 		}
-		_, err = d.Register(pin)
+		big := registered(t, d, 8192)
+		_, err = d.Register(big[4096:])
 		var e *Error
-		require.ErrorAs(t, err, &e, "it is registered already")
+		require.ErrorAs(t, err, &e, "a part of it is registered already")
 		require.Equal(t, 712, e.Code)
 		_, err = d.Alloc(-1)
 		require.Error(t, err)
@@ -183,6 +184,24 @@ func TestAlloc(t *testing.T) {
 		require.ErrorContains(t, err, "allocating 1048576 bytes on device 0")
 		require.ErrorContains(t, err, "1047576 of 1048576 bytes are free")
 		require.ErrorContains(t, err, call(v, "cuda: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", "rocm: hipMalloc: hipErrorOutOfMemory (2): out of memory"))
+	})
+}
+
+// Several devices share host memory: the driver refuses to pin it twice, and pins it until the last of them has done with it.
+func TestShared(t *testing.T) {
+	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
+		devices := []*Device{open(t, v, s, Config{}), open(t, v, s, Config{Ordinal: 1})}
+		pool, err := staging.NewPool(staging.PoolConfig{Bytes: 1 << 20, BufferSize: 64 << 10, Devices: []staging.Device{devices[0], devices[1]}, Register: staging.Require})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.Count("registrations"))
+		buf, _ := pool.TryGet()
+		for _, d := range devices {
+			require.NoError(t, in(d, alloc(t, d, 64<<10), 0, buf.Bytes()))
+			require.Zero(t, d.Stats().UnregisteredBytes)
+		}
+		buf.Release()
+		require.NoError(t, pool.Close())
+		require.Zero(t, s.Count("registrations"))
 	})
 }
 
@@ -277,7 +296,7 @@ func TestNoAllocation(t *testing.T) {
 		d := open(t, v, s, Config{})
 		require.EqualValues(t, 2*defaultStreams, s.Count("streams"))
 		require.EqualValues(t, 2*defaultStreams*maxFences, s.Count("events"))
-		src := pinned(t, d, 1<<20)
+		src := registered(t, d, 1<<20)
 		m := alloc(t, d, 1<<20)
 		c := make(chan error, 1000)
 		done := func(err error) { c <- err }
@@ -300,7 +319,7 @@ func TestNoAllocation(t *testing.T) {
 func TestMoreCopiesThanEvents(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		d := open(t, v, s, Config{Streams: 1})
-		src := pinned(t, d, fenceBytes+4096)
+		src := registered(t, d, fenceBytes+4096)
 		m := alloc(t, d, int64(len(src)))
 		s.Set("delay_us=200", "move=0")
 		const n = 4 * maxFences
@@ -322,7 +341,7 @@ func TestMoreCopiesThanEvents(t *testing.T) {
 func TestLinkRate(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		d := open(t, v, s, Config{})
-		src := pinned(t, d, 1<<20)
+		src := registered(t, d, 1<<20)
 		m := alloc(t, d, 1<<20)
 		s.Set("rate=1e9")
 		begun := time.Now()

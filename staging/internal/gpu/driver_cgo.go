@@ -84,7 +84,7 @@ func (l *library) describe(ordinal int) (DeviceInfo, error) {
 	if d.PCI, err = parsePCI(C.GoString(&text[0])); err != nil {
 		return d, fmt.Errorf("%s: device %d: %w", l.vendor.Name, ordinal, err)
 	}
-	d.Node = node(sysfs, d.PCI)
+	d.Node = node("/sys", d.PCI)
 	var n C.size_t
 	err = l.check(C.gpu_total(l.c, o, &n))
 	d.Bytes = int64(n)

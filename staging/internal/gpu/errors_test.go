@@ -113,7 +113,7 @@ func TestOpenFails(t *testing.T) {
 func TestCopyIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		d := open(t, v, s, Config{})
-		src := pinned(t, d, 1<<20)
+		src := registered(t, d, 1<<20)
 		m := alloc(t, d, 1<<20)
 		s.Set("delay_us=1000", "fail="+call(v, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync")+":3:1")
 		res := newResults(t, 10)
@@ -138,7 +138,7 @@ func TestCopyFails(t *testing.T) {
 		for _, how := range []string{"fail_async=20:700", "fail=" + call(v, "cuEventRecord", "hipEventRecord") + ":20:700", "fail=" + call(v, "cuEventSynchronize", "hipEventSynchronize") + ":20:700"} {
 			t.Run(how, func(t *testing.T) {
 				d := open(t, v, s, Config{Streams: 1})
-				src := pinned(t, d, fenceBytes)
+				src := registered(t, d, fenceBytes)
 				m := alloc(t, d, fenceBytes)
 				s.Set("jitter_us=100", how)
 				res := newResults(t, 60)
@@ -172,7 +172,7 @@ func TestTrace(t *testing.T) {
 	both(t, func(t *testing.T, v *Vendor, s *gputest.Standin) {
 		d := open(t, v, s, Config{Trace: true, TraceLibrary: s.Path})
 		require.Equal(t, s.Path, d.Info().Trace)
-		src := pinned(t, d, 1<<20)
+		src := registered(t, d, 1<<20)
 		m := alloc(t, d, 1<<20)
 		s.Set("delay_us=20000")
 		res := newResults(t, 4)

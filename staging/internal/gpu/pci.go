@@ -8,8 +8,6 @@ import (
 	"strings"
 )
 
-const sysfs = "/sys"
-
 // parsePCI brings an address into the form that sysfs uses. Drivers and tools write the domain with 4 digits, with 8, or not at all, and hexadecimal
 // digits in either case.
 func parsePCI(s string) (string, error) {

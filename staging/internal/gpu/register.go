@@ -3,6 +3,7 @@ package gpu
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -23,8 +24,47 @@ func (r *registration) holds(b []byte) bool {
 	return to >= from && to-from <= uintptr(len(r.mem)) && uintptr(len(b)) <= uintptr(len(r.mem))-(to-from)
 }
 
+// pins counts the devices that share a registration: the drivers pin memory for all devices of the process, and refuse to do it twice.
+var pins = struct {
+	mu    sync.Mutex
+	users map[pinned]int
+}{users: map[pinned]int{}}
+
+type pinned struct {
+	library string
+	at, len uintptr
+}
+
+func (d *Device) pin(mem []byte) error {
+	pins.mu.Lock()
+	defer pins.mu.Unlock()
+	p := pinned{d.info.Library, address(mem), uintptr(len(mem))}
+	if pins.users[p] == 0 {
+		if err := d.drv.register(mem); err != nil {
+			return err
+		}
+	}
+	pins.users[p]++
+	return nil
+}
+
+func (d *Device) unpin(mem []byte) error {
+	pins.mu.Lock()
+	defer pins.mu.Unlock()
+	p := pinned{d.info.Library, address(mem), uintptr(len(mem))}
+	if pins.users[p] == 1 {
+		if err := d.drv.unregister(mem); err != nil {
+			return err
+		}
+		delete(pins.users, p)
+		return nil
+	}
+	pins.users[p]--
+	return nil
+}
+
 // Register pins mem with the driver (cuMemHostRegister, hipHostRegister). Its start and length are multiples of 4096. It must lie outside of the Go
-// heap, and stay mapped until unregister has been called. Unregister refuses while copies from or to mem are in flight. Calling it again, or after Close,
+// heap, and stay mapped until unregister has been called. Several devices may register the same memory. Unregister refuses while copies from or to mem are in flight. Calling it again, or after Close,
 // which has done it already, does nothing.
 func (d *Device) Register(mem []byte) (unregister func() error, err error) {
 	if len(mem) == 0 || len(mem)%pageSize != 0 || address(mem)%pageSize != 0 {
@@ -35,7 +75,7 @@ func (d *Device) Register(mem []byte) (unregister func() error, err error) {
 	if d.closed {
 		return nil, d.closedError()
 	}
-	if err := d.drv.register(mem); err != nil {
+	if err := d.pin(mem); err != nil {
 		return nil, fmt.Errorf("registering %d bytes of host memory: %w", len(mem), err)
 	}
 	r := &registration{mem: mem}
@@ -53,7 +93,7 @@ func (d *Device) unregister(r *registration) error {
 	if n := r.copies.Load(); n > 0 {
 		return fmt.Errorf("%s: cannot unregister %d bytes of host memory: %d copies are in flight; wait for them first", d.vendor.Name, len(r.mem), n)
 	}
-	if err := d.drv.unregister(r.mem); err != nil {
+	if err := d.unpin(r.mem); err != nil {
 		return fmt.Errorf("unregistering %d bytes of host memory: %w", len(r.mem), err)
 	}
 	d.registered = slices.Delete(d.registered, i, i+1)

@@ -52,8 +52,8 @@ func pages(t testing.TB, n int) []byte {
 	return m
 }
 
-// pinned maps host memory and registers it.
-func pinned(t testing.TB, d *Device, n int) []byte {
+// registered maps host memory and registers it.
+func registered(t testing.TB, d *Device, n int) []byte {
 	m := pages(t, n)
 	unregister, err := d.Register(m)
 	require.NoError(t, err)
