@@ -2,12 +2,14 @@ package staging
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/pierrec/lz4/v4"
 	"github.com/stretchr/testify/require"
 )
 
@@ -70,13 +72,19 @@ func TestEveryDTypeLoads(t *testing.T) {
 			file   []byte
 			format Format
 			count  int
+			stored []byte // nil: file
 		}{
-			"safetensors": {safe.Bytes(), FormatSafetensors, 22},
-			"gguf":        {gguf.Bytes(), FormatGGUF, 35},
-			"raw":         {raw, FormatRaw, 1 + 49},
+			"safetensors":     {safe.Bytes(), FormatSafetensors, 22, nil},
+			"safetensors.lz4": {safe.Bytes(), FormatSafetensors, 22, frame(t, safe.Bytes(), lz4.BlockSizeOption(lz4.Block64Kb))},
+			"gguf":            {gguf.Bytes(), FormatGGUF, 35, nil},
+			"gguf.lz4":        {gguf.Bytes(), FormatGGUF, 35, frame(t, gguf.Bytes(), lz4.BlockSizeOption(lz4.Block64Kb))},
+			"raw":             {raw, FormatRaw, 1 + 49, nil},
 		} {
 			t.Run(fmt.Sprint(name, block), func(t *testing.T) {
 				src := fileSource(t, c.file, block)
+				if c.stored != nil {
+					src = fileSource(t, c.stored, block)
+				}
 				var s *Shard
 				var err error
 				if c.format == FormatRaw {
@@ -87,6 +95,7 @@ func TestEveryDTypeLoads(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, c.format, s.Format)
 				require.Equal(t, c.format == FormatGGUF, s.GGUF != nil)
+				require.Equal(t, c.stored != nil, s.LZ4 != nil)
 				require.Len(t, s.Tensors, c.count)
 				n := 0
 				for x, err := range s.Stream(t.Context(), newPool(t, 6, 16*block), Host{}) {
@@ -133,6 +142,11 @@ func TestOpenShardAs(t *testing.T) {
 		{make([]byte, 5000), FormatAuto, ErrNotShard, ""},
 		{nil, FormatAuto, ErrNotShard, ""},
 		{[]byte("GGU"), FormatAuto, ErrNotShard, ""},
+		{frame(t, gguf), FormatAuto, nil, ""},
+		{append(binary.LittleEndian.AppendUint32(nil, 0x184D2A53), append([]byte{4, 0, 0, 0, 1, 2, 3, 4}, frame(t, safe)...)...), FormatAuto, nil, ""},
+		{frame(t, frame(t, safe)), FormatAuto, ErrNotShard, "safetensors header"},
+		{frame(t, gguf), FormatGGUF, ErrNotShard, "begins with"},
+		{[]byte("\x02\x21\x4C\x18 and more"), FormatAuto, errors.ErrUnsupported, "legacy"},
 		{gguf, FormatRaw, nil, "RawShard"},
 		{gguf, "onnx", nil, `cannot be opened as "onnx"`},
 	} {

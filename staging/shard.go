@@ -2,6 +2,7 @@ package staging
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"iter"
 )
@@ -14,6 +15,8 @@ type Shard struct {
 	Format Format
 	// GGUF is the rest of the header of a GGUF shard, with its metadata; nil for other formats.
 	GGUF *GGUF
+	// LZ4 is what decodes a shard that was found in LZ4 frames; nil for others.
+	LZ4 *LZ4Source
 
 	src Source
 }
@@ -30,62 +33,72 @@ const (
 )
 
 // OpenShard recognises the shard at the start of src by its first bytes and reads its header. The source may be larger than the shard, as a
-// namespace is. Errors match [ErrNotShard], [ErrHeader] or [ErrTruncated], or are the source's own.
+// namespace is. A shard in LZ4 frames is opened with the defaults of [OpenLZ4]. Errors match [ErrNotShard], [ErrHeader] or [ErrTruncated], or
+// are those of OpenLZ4, or the source's own.
 func OpenShard(ctx context.Context, src Source) (*Shard, error) {
 	return OpenShardAs(ctx, src, FormatAuto)
 }
 
-// OpenShardAs is [OpenShard] for a shard that must be of the format, whatever its first bytes.
+// OpenShardAs is [OpenShard] for a shard that must be of the format, whatever its first bytes. LZ4 frames are opened with FormatAuto only: for
+// others, give it what [OpenLZ4] makes of the source.
 func OpenShardAs(ctx context.Context, src Source, format Format) (*Shard, error) {
-	s, err := openShard(ctx, src, format)
+	if b := src.BlockSize(); b <= 0 || src.MaxIO() < 0 {
+		return nil, fmt.Errorf("staging: source with blocks of %d bytes and reads of %d", b, src.MaxIO())
+	}
+	first, err := readStart(ctx, src, src.Size())
 	if err != nil {
+		return nil, fmt.Errorf("staging: %w", err)
+	}
+	s := &Shard{Format: format, src: src}
+	if format == FormatAuto && isLZ4(first) {
+		if s.LZ4, err = OpenLZ4(ctx, src, LZ4Config{}); err != nil {
+			return nil, err
+		}
+		s.src = s.LZ4
+		if first, err = readStart(ctx, s.src, s.src.Size()); err != nil {
+			return nil, fmt.Errorf("staging: %w", err)
+		}
+	}
+	if format == FormatAuto {
+		s.Format = recognise(first)
+	}
+	if err := s.readHeader(ctx, first); err != nil {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
 	return s, nil
 }
 
-func openShard(ctx context.Context, src Source, format Format) (*Shard, error) {
-	if b := src.BlockSize(); b <= 0 || src.MaxIO() < 0 {
-		return nil, fmt.Errorf("source with blocks of %d bytes and reads of %d", b, src.MaxIO())
-	}
-	first, err := readStart(ctx, src, src.Size())
-	if err != nil {
-		return nil, err
-	}
-	if format == FormatAuto {
-		if format, err = recognise(first); err != nil {
-			return nil, err
-		}
-	}
-	s := &Shard{Format: format, src: src}
-	switch format {
+// readHeader reads the header of a shard whose format is known, and that begins with first.
+func (s *Shard) readHeader(ctx context.Context, first []byte) (err error) {
+	switch s.Format {
 	case FormatSafetensors:
-		if s.Header, err = readHeader(ctx, src, src.Size(), TrailingBytes, first); err != nil {
-			return nil, err
-		}
+		s.Header, err = readHeader(ctx, s.src, s.src.Size(), TrailingBytes, first)
 	case FormatGGUF:
-		if s.GGUF, err = readGGUF(ctx, src, src.Size(), TrailingBytes, first); err != nil {
-			return nil, err
+		if s.GGUF, err = readGGUF(ctx, s.src, s.src.Size(), TrailingBytes, first); err == nil {
+			s.Header = s.GGUF.Header
 		}
-		s.Header = s.GGUF.Header
 	default:
-		return nil, fmt.Errorf("a shard cannot be opened as %q: want %q or %q, or RawShard for byte ranges", string(format), string(FormatSafetensors), string(FormatGGUF))
+		err = fmt.Errorf("a shard cannot be opened as %q: want %q or %q, or RawShard for byte ranges", string(s.Format), string(FormatSafetensors), string(FormatGGUF))
 	}
-	return s, nil
+	return err
 }
 
-// lz4Magic begins an LZ4 frame.
-const lz4Magic = "\x04\x22\x4D\x18"
+// isLZ4 reports whether an LZ4 frame begins like this, of a kind that OpenLZ4 reads or explains.
+func isLZ4(first []byte) bool {
+	if len(first) < 4 {
+		return false
+	}
+	magic := binary.LittleEndian.Uint32(first)
+	return magic == lz4Frames || magic == lz4Legacy || magic&^0xf == lz4Skippable
+}
 
 // recognise is the format of a shard that begins like this. What begins like none is taken for safetensors, whose reader says what is wrong.
-func recognise(first []byte) (Format, error) {
+func recognise(first []byte) Format {
 	switch string(first[:min(4, len(first))]) {
 	case ggufMagic, ggufMagicBig:
-		return FormatGGUF, nil
-	case lz4Magic:
-		return "", fmt.Errorf("%w: an LZ4 frame, which has to be decoded first: open what NewLZ4Source makes of the source", ErrNotShard)
+		return FormatGGUF
 	}
-	return FormatSafetensors, nil
+	return FormatSafetensors
 }
 
 // Plan is all tensors of the shard in file order.
@@ -107,16 +120,24 @@ type Model struct {
 	Shards []*Shard
 }
 
-// OpenModel opens the shards on all sources. A tensor name that two of them have is an error, and so is a split GGUF model of which they are
-// not all parts in order ([ErrSplit]).
+// OpenModel opens the shards on all sources, and makes a model of them as [NewModel] does.
 func OpenModel(ctx context.Context, srcs ...Source) (*Model, error) {
-	m := &Model{}
-	seen := map[string]int{}
+	var shards []*Shard
 	for i, src := range srcs {
 		s, err := OpenShard(ctx, src)
 		if err != nil {
 			return nil, fmt.Errorf("shard %d of %d: %w", i+1, len(srcs), err)
 		}
+		shards = append(shards, s)
+	}
+	return NewModel(shards...)
+}
+
+// NewModel makes a model of shards. A tensor name that two of them have is an error, and so is a split GGUF model of which they are not all
+// parts in order ([ErrSplit]).
+func NewModel(shards ...*Shard) (*Model, error) {
+	seen := map[string]int{}
+	for i, s := range shards {
 		for k := range s.Tensors {
 			name := s.Tensors[k].Name
 			if first, ok := seen[name]; ok {
@@ -124,12 +145,11 @@ func OpenModel(ctx context.Context, srcs ...Source) (*Model, error) {
 			}
 			seen[name] = i
 		}
-		m.Shards = append(m.Shards, s)
 	}
-	if err := checkSplit(m.Shards); err != nil {
+	if err := checkSplit(shards); err != nil {
 		return nil, fmt.Errorf("staging: %w", err)
 	}
-	return m, nil
+	return &Model{Shards: shards}, nil
 }
 
 // Plan is all tensors of the model, shard by shard in file order.
