@@ -4,6 +4,8 @@
 // it nor device memory is given back while a copy is in flight; that events are recorded before anybody waits for them; that nothing is used after its
 // end, or ended twice; what was not freed. Device pointers are no host addresses: to use one on the host ends the program.
 //
+// Outside of a test it is compiled by hand: cc -shared -fPIC -O2 -pthread -o libcuda.so.1 standin.c, or with -DHIP libamdhip64.so.
+//
 // Settings change how it behaves. They are given to [Standin.Set], or in the environment variable NVSTAGE_STANDIN for a program that loads the
 // library itself (by Config.Library, NVSTAGE_CUDA_LIBRARY or NVSTAGE_ROCM_LIBRARY), as a list such as "rate=25e9,devices=1":
 //

@@ -202,6 +202,20 @@ func TestShared(t *testing.T) {
 		buf.Release()
 		require.NoError(t, pool.Close())
 		require.Zero(t, s.Count("registrations"))
+
+		m := pages(t, 4096)
+		for _, order := range [][2]int{{0, 1}, {1, 0}} {
+			var undo [2]func() error
+			for i, d := range devices {
+				undo[i], err = d.Register(m)
+				require.NoError(t, err)
+			}
+			require.NoError(t, undo[order[0]]())
+			require.EqualValues(t, 1, s.Count("registrations"))
+			require.NoError(t, in(devices[order[1]], alloc(t, devices[order[1]], 4096), 0, m))
+			require.NoError(t, undo[order[1]]())
+			require.Zero(t, s.Count("registrations"))
+		}
 	})
 }
 
