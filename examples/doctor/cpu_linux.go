@@ -44,7 +44,7 @@ func (m *machine) cpus(r *report) {
 	case err != nil:
 		t.note("allowed", "the CPUs that the process may use are not known: %v", err)
 	case len(allowed) == 1:
-		t.bad("allowed", "give the process another CPU: taskset -c 0-1 PROGRAM, docker run --cpuset-cpus=0-1, or a larger machine",
+		t.bad("allowed", "taskset -c 0-1 PROGRAM   # or docker run --cpuset-cpus=0-1, or a larger machine",
 			"the process may use only CPU %s: queue threads, callers and decoding share it", topo.FormatList(allowed))
 	case len(c.Online) > len(allowed):
 		t.good("allowed", "the process may use %d of them: CPUs %s", len(allowed), topo.FormatList(allowed))
@@ -54,7 +54,7 @@ func (m *machine) cpus(r *report) {
 	if c.Quota > 0 {
 		text := fmt.Sprintf("the cgroup allows %s CPUs' worth of time", strconv.FormatFloat(c.Quota, 'g', 4, 64))
 		if c.Quota < float64(len(allowed)) {
-			t.bad("quota", "use a cpuset instead of a quota: docker run --cpuset-cpus=…, Kubernetes: whole CPUs with the static CPU manager policy",
+			t.bad("quota", "docker run --cpuset-cpus=0-3   # instead of --cpus; Kubernetes: whole CPUs and the static CPU manager policy",
 				"%s on %d CPUs: when it is used up all threads stand still for up to 0.1 s", text, len(allowed))
 		} else {
 			t.good("quota", "%s, which is all of them", text)

@@ -36,7 +36,7 @@ type nodeFacts struct {
 type hugeSet struct {
 	Size  int64 `json:"size"`
 	Total int64 `json:"total"` // pages
-	Free  int64 `json:"free"`
+	Free  int64 `json:"free"`  // and not promised to anybody
 }
 
 type nicFacts struct {
@@ -94,10 +94,12 @@ type gpuFacts struct {
 	Device     string `json:"device"` // PCI device ID
 	RootPort   string `json:"root_port"`
 	HostBridge string `json:"host_bridge"`
-	Width      int    `json:"link_width"`
+	Width      int    `json:"link_width"` // lanes, 0: not known
 	MaxWidth   int    `json:"max_link_width"`
+	SlotWidth  int    `json:"max_slot_width"` // of the port above
 	Speed      string `json:"link_speed"`
 	MaxSpeed   string `json:"max_link_speed"`
+	SlotSpeed  string `json:"max_slot_speed"`
 	Node       int    `json:"numa_node"`
 	Driver     string `json:"driver"`
 }

@@ -105,13 +105,22 @@ func (f *flags) host() (nvmetcp.Host, error) {
 	return h, nil
 }
 
-// target is where to connect to.
-func (f *flags) target() nvmetcp.Target {
-	port := f.trsvcid
+// hostPort is the address of the target. --traddr may contain a port, as shardload's may.
+func (f *flags) hostPort() (host, port string) {
+	host, port, err := net.SplitHostPort(f.traddr)
+	if err != nil || f.trsvcid != "" {
+		host, port = strings.Trim(f.traddr, "[]"), f.trsvcid
+	}
 	if port == "" {
 		port = nvmetcp.DefaultPort
 	}
-	return nvmetcp.Target{Addr: net.JoinHostPort(strings.Trim(f.traddr, "[]"), port), NQN: f.nqn, HostTraddr: f.hostTraddr, HostIface: f.hostIface}
+	return host, port
+}
+
+// target is where to connect to.
+func (f *flags) target() nvmetcp.Target {
+	host, port := f.hostPort()
+	return nvmetcp.Target{Addr: net.JoinHostPort(host, port), NQN: f.nqn, HostTraddr: f.hostTraddr, HostIface: f.hostIface}
 }
 
 // transport is the flag --transport, which knows one value.

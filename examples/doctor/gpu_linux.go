@@ -16,25 +16,31 @@ const pciDir = "sys/bus/pci/devices"
 
 // vendor is a maker of GPUs, and what its driver comes with.
 type vendor struct {
-	id, name string
-	library  string   // begin of the file name
-	driver   []string // kernel modules that the library works with
-	install  string
-	devices  []string // patterns of device files that the library opens
-	container,
-	permit string
+	id, name  string
+	env       string   // names the library instead
+	libraries []string // names that staging's devices try
+	module    string   // of the kernel
+	install   string   // what to run if there is no library
+	devices   []string // patterns of device files that the library opens
+	expose    string   // what to run if they are not there
+	permit    string   // what to run if they may not be used
 }
 
 var vendors = []vendor{
 	{
-		id: "0x10de", name: "NVIDIA", library: "libcuda.so", driver: []string{"nvidia"}, install: "apt install libcuda1   # Debian's name; in a container: docker run --gpus all",
-		devices: []string{"dev/nvidiactl", "dev/nvidia[0-9]*", "dev/nvidia-uvm"}, container: "nvidia-modprobe -c 0 -u   # in a container: docker run --gpus all",
-		permit: "chmod a+rw /dev/nvidia*   # or NVreg_DeviceFileMode=0666",
+		id: "0x10de", name: "NVIDIA", env: "NVSTAGE_CUDA_LIBRARY", libraries: []string{"libcuda.so.1", "libcuda.so"}, module: "nvidia",
+		install: "apt install libcuda1   # Debian's name; in a container: docker run --gpus all",
+		devices: []string{"dev/nvidiactl", "dev/nvidia[0-9]*", "dev/nvidia-uvm"},
+		expose:  "nvidia-modprobe -c 0 -u   # in a container: docker run --gpus all",
+		permit:  "chmod a+rw /dev/nvidia*   # or NVreg_DeviceFileMode=0666",
 	},
 	{
-		id: "0x1002", name: "AMD", library: "libamdhip64.so", driver: []string{"amdgpu"}, install: "apt install 'libamdhip64-[0-9]'   # Debian's name; ROCm's is hip-runtime-amd",
-		devices: []string{"dev/kfd", "dev/dri/renderD*"}, container: "modprobe amdgpu   # in a container: docker run --device=/dev/kfd --device=/dev/dri",
-		permit: "usermod -aG render,video $USER   # and log in again",
+		id: "0x1002", name: "AMD", env: "NVSTAGE_ROCM_LIBRARY", module: "amdgpu",
+		libraries: []string{"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+		install:   "apt install libamdhip64-5   # Debian's name; AMD's own is hip-runtime-amd",
+		devices:   []string{"dev/kfd", "dev/dri/renderD*"},
+		expose:    "modprobe amdgpu   # in a container: docker run --device=/dev/kfd --device=/dev/dri",
+		permit:    "usermod -aG render,video $USER   # and log in again",
 	},
 }
 
@@ -60,7 +66,7 @@ func (m *machine) gpus(r *report) {
 	}
 	for i := range vendors {
 		v := &vendors[i]
-		l := libraryFacts{Vendor: v.name, Library: m.library(v.library), Devices: m.devices(v)}
+		l := libraryFacts{Vendor: v.name, Library: m.library(v), Devices: m.devices(v)}
 		has := slices.ContainsFunc(r.GPUs, func(g gpuFacts) bool { return g.Vendor == v.name })
 		if !has && l.Library == "" {
 			continue
@@ -86,7 +92,11 @@ func (m *machine) gpu(address, vendor string) gpuFacts {
 		Width: m.lanes(dir, "current_link_width"), MaxWidth: m.lanes(dir, "max_link_width"),
 		Speed: m.line(dir, "current_link_speed"), MaxSpeed: m.line(dir, "max_link_speed"), Driver: m.linkName(dir, "driver"),
 	}
-	g.RootPort, g.HostBridge = pciRoot(m.resolved(dir))
+	at := m.resolved(dir)
+	g.RootPort, g.HostBridge = pciRoot(at)
+	if g.RootPort != "" {
+		g.SlotWidth, g.SlotSpeed = m.lanes(path.Dir(at), "max_link_width"), m.line(path.Dir(at), "max_link_speed")
+	}
 	return g
 }
 
@@ -123,41 +133,55 @@ func (t topic) gpu(g *gpuFacts, v *vendor) {
 		text += ", node not known"
 	}
 	t.note("gpu", "%s", text)
+	t.link(g)
 	switch {
-	case g.Width == 0 || g.MaxWidth == 0:
-		t.note("link", "%s: link not known", g.PCI)
-	case g.Width < g.MaxWidth:
-		t.bad("link", fmt.Sprintf("lspci -vv -s %s   # LnkSta; then reseat the card, or put it into a slot with %d lanes", g.PCI, g.MaxWidth),
-			"%s: the link has %d of %d lanes, and copies run at that rate", g.PCI, g.Width, g.MaxWidth)
-	case transfers(g.Speed) < transfers(g.MaxSpeed):
-		t.note("link", "%s: link %s x%d of %s: idle GPUs slow it down; look again under load", g.PCI, g.Speed, g.Width, g.MaxSpeed)
-	default:
-		t.good("link", "%s: link %s x%d, which is its maximum", g.PCI, g.Speed, g.Width)
-	}
-	switch {
-	case slices.Contains(v.driver, g.Driver):
+	case g.Driver == v.module:
 		t.good("driver", "%s: kernel driver %s", g.PCI, g.Driver)
 	case g.Driver == "vfio-pci":
 		t.note("driver", "%s: given to a virtual machine (vfio-pci)", g.PCI)
 	case g.Driver == "":
-		t.bad("driver", "modprobe "+v.driver[0], "%s: no kernel driver", g.PCI)
+		t.bad("driver", "modprobe "+v.module, "%s: no kernel driver", g.PCI)
 	default:
-		t.bad("driver", fmt.Sprintf("modprobe -r %s; modprobe %s", g.Driver, v.driver[0]), "%s: kernel driver %s, which %s does not work with", g.PCI, g.Driver, v.library)
+		t.bad("driver", fmt.Sprintf("modprobe -r %s; modprobe %s", g.Driver, v.module), "%s: kernel driver %s, which %s does not work with", g.PCI, g.Driver, v.libraries[0])
+	}
+}
+
+// link says whether the PCIe link is what card and slot can do.
+func (t topic) link(g *gpuFacts) {
+	fastest := g.MaxSpeed
+	if s := transfers(g.SlotSpeed); s > 0 && s < transfers(fastest) {
+		fastest = g.SlotSpeed
+	}
+	look := "lspci -vv -s " + g.PCI
+	switch {
+	case g.Width == 0 || g.MaxWidth == 0:
+		t.note("link", "%s: PCIe link not known", g.PCI)
+	case g.SlotWidth > 0 && g.SlotWidth < g.MaxWidth:
+		t.bad("link", look+"   # LnkCap; put the card into a slot with all lanes", "%s: the slot has %d of the card's %d lanes: copies run at that rate", g.PCI, g.SlotWidth, g.MaxWidth)
+	case g.Width < g.MaxWidth:
+		t.bad("link", look+"   # LnkSta; reseat the card", "%s: the PCIe link has %d of %d lanes: copies run at that rate", g.PCI, g.Width, g.MaxWidth)
+	case transfers(g.Speed) < transfers(fastest):
+		t.note("link", "%s: PCIe link x%d at %s, of %s: idle GPUs slow it down; look again under load", g.PCI, g.Width, g.Speed, fastest)
+	default:
+		t.good("link", "%s: PCIe link x%d at %s, the most that card and slot can do", g.PCI, g.Width, g.Speed)
 	}
 }
 
 func (m *machine) gpuLibrary(t topic, v *vendor, l *libraryFacts, has bool) {
 	switch {
-	case !has:
+	case !has && m.exists(pciDir):
 		t.note("library", "%s is there, a GPU for it is not", l.Library)
 		return
+	case !has:
+		t.note("library", "%s is there, with device files: %s", l.Library, orNone(l.Devices))
+		return
 	case l.Library == "":
-		t.bad("library", v.install, "%s is not where libraries are looked for: the GPU cannot be used", v.library)
+		t.bad("library", v.install, "%s is not where libraries are looked for: the GPU cannot be used", v.libraries[0])
 	default:
 		t.good("library", "%s", l.Library)
 	}
 	if len(l.Devices) < len(v.devices) {
-		t.bad("devices", v.container, "device files are missing: have %s, want %s", orNone(l.Devices), "/"+strings.Join(v.devices, " /"))
+		t.bad("devices", v.expose, "device files are missing: have %s, want %s", orNone(l.Devices), "/"+strings.Join(v.devices, " /"))
 		return
 	}
 	for _, d := range l.Devices {
@@ -181,15 +205,20 @@ func (m *machine) devices(v *vendor) []string {
 	return found
 }
 
-// library looks for a shared library of this architecture where the dynamic linker does, by and large; "" if there is none.
-func (m *machine) library(name string) string {
-	for _, dir := range m.libraryDirs() {
-		files, _ := filepath.Glob(filepath.Join(m.path(dir), name+"*"))
-		slices.Sort(files)
-		for _, file := range files {
-			rel, err := filepath.Rel(m.root, file)
-			if err == nil && m.isLibrary(rel) {
-				return "/" + rel
+// library looks for a vendor's shared library where the dynamic linker does, by and large; "" if there is none for this
+// architecture.
+func (m *machine) library(v *vendor) string {
+	if file := m.env(v.env); strings.Contains(file, "/") {
+		if m.isLibrary(file) {
+			return file
+		}
+		return ""
+	}
+	dirs := m.libraryDirs()
+	for _, name := range v.libraries {
+		for _, dir := range dirs {
+			if file := filepath.Join("/", dir, name); m.isLibrary(file) {
+				return file
 			}
 		}
 	}

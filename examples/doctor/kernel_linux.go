@@ -64,6 +64,10 @@ func (t topic) features(k *kernelFacts, ops []bool) {
 			lacks = append(lacks, fact.Name+" (Linux "+fact.Since+")")
 		}
 	}
+	if major == 0 && ops == nil {
+		t.note("features", "what the kernel has is not known")
+		return
+	}
 	t.note("features", "the kernel has: %s; has not: %s; of these only MADV_POPULATE_WRITE is in use yet", orNone(has), orNone(lacks))
 }
 

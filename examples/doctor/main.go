@@ -1,5 +1,6 @@
 // Doctor examines a Linux machine for what decides how fast, and whether, nvstage loads models on it: CPUs, NUMA nodes,
-// network interfaces, GPUs, memory, sockets, io_uring, the host's identity. It changes nothing and needs no root.
+// network interfaces, GPUs, memory, sockets, io_uring, the host's identity. It needs no root, and changes nothing,
+// except that a host without an identity gets one when it connects.
 //
 //	doctor [flags]                     examine the machine
 //	doctor -a ADDRESS [flags]          and the way to a target
@@ -35,13 +36,13 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr, examine)
 	stop()
 	os.Exit(status)
 }
 
-// run is the program: it returns the exit status.
-func run(ctx context.Context, args []string, out, errs io.Writer) int {
+// run is the program, with a way to examine a machine: it returns the exit status.
+func run(ctx context.Context, args []string, out, errs io.Writer, examine func(context.Context, *flags) (*report, error)) int {
 	var f flags
 	fs := pflag.NewFlagSet("doctor", pflag.ContinueOnError)
 	fs.SortFlags = false

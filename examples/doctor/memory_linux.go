@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nvstage/nvstage/internal/topo"
 )
 
 const (
 	hugeDir  = "sys/kernel/mm/hugepages"
-	hugePage = 2 << 20 // what pools are made of
+	hugePage = 2 << 20
 )
 
 // hugePages reads the sets in a directory of sysfs, smallest first.
@@ -23,6 +25,9 @@ func (t tree) hugePages(dir string) []hugeSet {
 			continue
 		}
 		set := hugeSet{kb << 10, t.number(-1, dir, name, "nr_hugepages"), t.number(-1, dir, name, "free_hugepages")}
+		if promised := t.number(0, dir, name, "resv_hugepages"); set.Free >= 0 && promised > 0 {
+			set.Free = max(0, set.Free-promised)
+		}
 		if kb<<10 == hugePage {
 			sets = append([]hugeSet{set}, sets...)
 		} else {
@@ -36,22 +41,25 @@ func (m *machine) memory(r *report, pool int64) {
 	t := topic{r: r, name: "Memory"}
 	f := &r.Memory
 	*f = memoryFacts{
-		Pool: pool, HugePages: m.hugePages(hugeDir), Available: m.kib("MemAvailable", "proc/meminfo"), Limit: m.memoryLimit(),
+		Pool: pool, HugePages: m.hugePages(hugeDir), Available: -1, Limit: m.memoryLimit(),
 		THP: chosen(m.line("sys/kernel/mm/transparent_hugepage/enabled")), Lock: m.limit("Max locked memory"), MayLock: m.mayLock(r.Container.UserNamespace),
 	}
-	m.room(t, f)
-	t.huge(f)
+	if n, err := topo.AvailableBelow(m.root); err == nil && n >= 0 {
+		f.Available = n
+	}
+	t.room(f)
+	t.pages(f)
 	t.lock(f)
 }
 
 // room says whether the pool fits into memory.
-func (m *machine) room(t topic, f *memoryFacts) {
+func (t topic) room(f *memoryFacts) {
 	const rest = 64 << 20 // what the process needs besides
 	switch {
 	case f.Limit > 0 && f.Limit < f.Pool+rest:
 		t.blocked("room", fmt.Sprintf("docker run --memory=%d   # Kubernetes: resources.limits.memory; or ask for less with --memory", (f.Pool+rest+1<<20-1)>>20<<20),
 			"the cgroup allows %s, less than a pool of %s and 64 MiB for the rest: the process will be killed", bytesText(f.Limit), bytesText(f.Pool))
-	case f.Available >= 0 && f.Available < f.Pool:
+	case f.Available >= 0 && f.Available < f.Pool && f.huge() == 0:
 		t.blocked("room", "ps aux --sort=-rss | head   # end what is not needed, or ask for less with --memory",
 			"%s of memory is available, less than a pool of %s", bytesText(f.Available), bytesText(f.Pool))
 	case f.Available < 0:
@@ -65,27 +73,40 @@ func (m *machine) room(t topic, f *memoryFacts) {
 	}
 }
 
-// huge says what pages the pool will get.
-func (t topic) huge(f *memoryFacts) {
-	pages := (f.Pool + hugePage - 1) / hugePage
-	var reserved []string
-	free := int64(0)
-	for _, s := range f.HugePages {
-		if s.Size == hugePage {
-			free = max(0, s.Free)
+// huge is the size of the reserved huge pages that the pool will get, by the rules that staging.NewPool has; 0 if there are too few.
+func (f *memoryFacts) huge() int64 {
+	for _, size := range []int64{1 << 30, hugePage} {
+		for _, s := range f.HugePages {
+			if s.Size == size && s.Free >= (f.Pool+size-1)/size && (size == hugePage || f.Pool%size == 0) {
+				return size
+			}
 		}
+	}
+	return 0
+}
+
+// reservedText lists the reserved huge pages, "" if there are none.
+func reservedText(sets []hugeSet) string {
+	var reserved []string
+	for _, s := range sets {
 		if s.Total > 0 {
 			reserved = append(reserved, fmt.Sprintf("%d of %s (%d free)", s.Total, bytesText(s.Size), s.Free))
 		}
 	}
-	have := "none is reserved"
-	if len(reserved) > 0 {
-		have = strings.Join(reserved, ", ")
+	return strings.Join(reserved, ", ")
+}
+
+// pages says what pages the pool will get.
+func (t topic) pages(f *memoryFacts) {
+	pages := (f.Pool + hugePage - 1) / hugePage
+	have := "none"
+	if reserved := reservedText(f.HugePages); reserved != "" {
+		have = reserved
 	}
 	mend := fmt.Sprintf("sysctl -w vm.nr_hugepages=%d   # on a certain node: /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages", pages)
 	switch {
-	case free >= pages:
-		t.good("hugepages", "reserved huge pages: %s; the pool takes %d", have, pages)
+	case f.huge() > 0:
+		t.good("hugepages", "reserved huge pages: %s; the pool takes %d of %s", have, (f.Pool+f.huge()-1)/f.huge(), bytesText(f.huge()))
 	case f.THP == "always" || f.THP == "madvise":
 		t.add(finding{
 			ID: "hugepages", Mark: neutral, Mend: mend,

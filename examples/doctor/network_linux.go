@@ -29,8 +29,8 @@ func (m *machine) lower(name string) (names []string) {
 }
 
 // network describes the interfaces that lead out of this machine, and what should be mended on those that matter: all, or those
-// that the target is behind.
-func (m *machine) network(r *report, way *way, queues int) []net.Interface {
+// that the target is behind. It returns those that are up.
+func (m *machine) network(r *report, w *way, queues int) (up []net.Interface) {
 	t := topic{r: r, name: "Network"}
 	r.NICs = []nicFacts{}
 	all, err := m.interfaces()
@@ -38,47 +38,73 @@ func (m *machine) network(r *report, way *way, queues int) []net.Interface {
 		t.note("interfaces", "the network interfaces are not known: %v", err)
 		return nil
 	}
-	r.Container.SysfsInterfaces = true
 	matter := map[string]bool{}
-	if way != nil {
-		m.behind(way.Interface, matter)
+	if w != nil {
+		m.behind(w.Interface, matter)
 	}
-	var up []net.Interface
-	others := 0
-	for _, ifi := range all {
-		if ifi.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		own := m.ownSysfs(&ifi)
+	chosen, others := m.choose(all, matter)
+	r.Container.SysfsInterfaces = len(chosen) > 0
+	for i := range chosen {
+		ifi := &chosen[i]
+		own := m.ownSysfs(ifi)
 		r.Container.SysfsInterfaces = r.Container.SysfsInterfaces && own
-		if own && !matter[ifi.Name] && !m.exists(netDir, ifi.Name, "device") && len(m.lower(ifi.Name)) == 0 {
-			others++
-			continue
-		}
-		n := m.nic(&ifi, own)
+		n := m.nic(ifi, own)
 		r.NICs = append(r.NICs, n)
-		if n.Up {
-			up = append(up, ifi)
-		}
 		t := t
 		t.about = n.Name
 		t.describe(&n, own)
-		if n.Up && n.Driver != "" && (way == nil || matter[n.Name]) {
+		if !n.Up {
+			continue
+		}
+		up = append(up, *ifi)
+		if n.Driver != "" && (w == nil || matter[n.Name]) {
 			t.advise(&n, queues, len(r.Nodes))
 		}
 	}
-	if len(r.NICs) == 0 {
+	if len(chosen) == 0 {
 		t.note("interfaces", "no interface leads out of this machine")
 	}
 	if others > 0 {
-		t.note("virtual", "%s without a device (containers, tunnels) not looked at", count(others, "interface"))
+		t.note("virtual", "%s without a device behind (containers, tunnels) not looked at", count(others, "interface"))
 	}
 	return up
 }
 
+// choose takes those that matter and those with a device or on top of one; if there are none, as in most containers, those
+// that are up. others is how many it left.
+func (m *machine) choose(all []net.Interface, matter map[string]bool) (chosen []net.Interface, others int) {
+	const most = 64
+	all = slices.DeleteFunc(slices.Clone(all), func(ifi net.Interface) bool { return ifi.Flags&net.FlagLoopback != 0 })
+	pick := func(want func(*net.Interface) bool) {
+		for i := range all {
+			if len(chosen) < most && want(&all[i]) {
+				chosen = append(chosen, all[i])
+			}
+		}
+	}
+	pick(func(ifi *net.Interface) bool { return matter[ifi.Name] || m.hasDevice(ifi.Name) })
+	if len(chosen) == 0 {
+		pick(func(ifi *net.Interface) bool { return ifi.Flags&net.FlagUp != 0 })
+	}
+	return chosen, len(all) - len(chosen)
+}
+
+// hasDevice tells whether there is a device behind an interface.
+func (m *machine) hasDevice(name string) bool {
+	all := map[string]bool{}
+	m.behind(name, all)
+	for n := range all {
+		if m.exists(netDir, n, "device") {
+			return true
+		}
+	}
+	return false
+}
+
 // behind collects an interface and what it is made of.
 func (m *machine) behind(name string, into map[string]bool) {
-	if into[name] {
+	const most = 1024
+	if into[name] || len(into) == most {
 		return
 	}
 	into[name] = true

@@ -12,7 +12,9 @@ const nodeDir = "sys/devices/system/node"
 func (m *machine) nodes(r *report) {
 	t := topic{r: r, name: "NUMA"}
 	r.Nodes = []nodeFacts{}
-	for _, n := range m.list(nodeDir, "online") {
+	const most = 1024 // that a kernel can be built for
+	online := m.list(nodeDir, "online")
+	for _, n := range online[:min(most, len(online))] {
 		dir := nodeDir + "/node" + strconv.Itoa(n)
 		node := nodeFacts{
 			Node: n, CPUs: list(m.list(dir, "cpulist")), Distances: []int{}, HugePages: m.hugePages(dir + "/hugepages"),
@@ -31,7 +33,11 @@ func (m *machine) nodes(r *report) {
 		t.note("nodes", "one node: all memory is equally near")
 		return
 	}
-	for _, n := range r.Nodes {
+	const shown = 16
+	if more := len(r.Nodes) - shown; more > 0 {
+		defer t.note("more", "and %s (--json has all)", count(more, "node"))
+	}
+	for _, n := range r.Nodes[:min(shown, len(r.Nodes))] {
 		t := t
 		t.about = "node " + strconv.Itoa(n.Node)
 		cpus := "no CPUs"
@@ -46,8 +52,11 @@ func (m *machine) nodes(r *report) {
 			}
 			text += ", distances " + strings.Join(d, " ")
 		}
+		if huge := reservedText(n.HugePages); huge != "" {
+			text += ", huge pages: " + huge
+		}
 		if n.Memory == 0 && len(n.CPUs) > 0 {
-			t.bad("nodes", "populate the memory channels of this socket", "%s: its CPUs always use another node's", text)
+			t.bad("nodes", "dmidecode -t memory   # then put memory into the slots of this socket", "%s: its CPUs always use another node's", text)
 			continue
 		}
 		t.good("nodes", "%s", text)

@@ -17,15 +17,15 @@ func (m *machine) place(r *report, f *flags, w *way, up []net.Interface, queues 
 	*p = placementFacts{Queues: queues, GOMAXPROCS: queues + 1, Ways: []wayFacts{}, Pools: []placedFacts{}}
 	allowed := r.CPU.Allowed
 	if len(allowed) == 0 {
-		t.note("queues", "the CPUs are not known, so the library pins nothing")
+		t.note("cpus", "the CPUs are not known, so the library pins nothing")
 	}
 	switch {
 	case f.ioQueues > 0:
 		t.note("queues", "%s, as asked for", count(queues, "I/O queue"))
 	case min(m.numCPU, defaultQueues) != queues:
-		t.note("queues", "%s (-i %d, Options.NumIOQueues: %[2]d) leaves a CPU to callers; by default it would be %d", count(queues, "I/O queue"), queues, min(m.numCPU, defaultQueues))
+		t.note("queues", "with %s (-i %d, Options.NumIOQueues) a CPU is left to callers; by default it would be %d", count(queues, "I/O queue"), queues, min(m.numCPU, defaultQueues))
 	default:
-		t.good("queues", "%s, the default, leaves CPUs to callers", count(queues, "I/O queue"))
+		t.good("queues", "with %s, the default, CPUs are left to callers", count(queues, "I/O queue"))
 	}
 	var ways []topo.Near
 	switch {
@@ -47,7 +47,7 @@ func (m *machine) place(r *report, f *flags, w *way, up []net.Interface, queues 
 		p.GOMAXPROCS = len(allowed)
 		t.note("gomaxprocs", "GOMAXPROCS is %d: more is of no use on %s", m.gomaxprocs, count(len(allowed), "CPU"))
 	case m.gomaxprocs < p.GOMAXPROCS:
-		t.bad("gomaxprocs", fmt.Sprintf("export GOMAXPROCS=%d", p.GOMAXPROCS), "GOMAXPROCS is %d: a busy queue keeps one of these, so that %s leave none to callers", m.gomaxprocs, count(queues, "I/O queue"))
+		t.bad("gomaxprocs", fmt.Sprintf("export GOMAXPROCS=%d", p.GOMAXPROCS), "GOMAXPROCS is %d: each busy queue keeps one of these, and with %s none is left to callers", m.gomaxprocs, count(queues, "I/O queue"))
 	default:
 		t.good("gomaxprocs", "GOMAXPROCS is %d: one for each I/O queue, and more", m.gomaxprocs)
 	}
@@ -77,12 +77,12 @@ func (m *machine) pools(t topic, ways []topo.Near) {
 		t.about = what
 		t.r.Placement.Pools = append(t.r.Placement.Pools, placedFacts{what, node, reason})
 		switch {
-		case len(t.r.Nodes) < 2:
+		case len(t.r.Nodes) == 1:
 			t.good("pool", "staging memory for %s: anywhere, there is one node", what)
 		case node < 0:
 			t.note("pool", "staging memory for %s: on any node: %s", what, reason)
 		default:
-			t.good("pool", "staging memory for %s: on node %d: %s", what, node, reason)
+			t.good("pool", "staging memory for %s: on node %d (PoolConfig.Node): %s", what, node, reason)
 		}
 	}
 	for _, g := range t.r.GPUs {

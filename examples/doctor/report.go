@@ -70,7 +70,7 @@ type topic struct {
 
 func (t topic) add(f finding) {
 	f.Topic, f.About = t.name, t.about
-	f.Text, f.Mend = nameText(f.Text), nameText(f.Mend)
+	f.Text, f.Mend = lineText(f.Text), lineText(f.Mend)
 	t.r.Findings = append(t.r.Findings, f)
 }
 

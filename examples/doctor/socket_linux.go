@@ -60,7 +60,7 @@ func (t topic) buffers(name, what string, v []int64, queues int) {
 	}
 	flight := v[2] / 2 * int64(queues)
 	reach := flight * 8 / rtt // bit per µs: Mbit/s
-	text := fmt.Sprintf("net.ipv4.%s is up to %s: %s %s have %s in flight, enough for %s at a round trip of 1 ms",
+	text := fmt.Sprintf("net.ipv4.%s is up to %s: %s %s can have %s in flight, enough for %s at a round trip of 1 ms",
 		name, bytesText(v[2]), what, "over "+count(queues, "I/O queue"), bytesText(flight), speedText(int(reach)))
 	switch {
 	case reach < int64(speed):

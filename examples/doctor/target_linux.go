@@ -31,10 +31,13 @@ func (m *machine) find(ctx context.Context, r *report, f *flags) *way {
 	r.Target = &targetFacts{Address: target.Addr, IPs: []string{}, NSIDs: []uint32{}, Pinned: []int{}}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	host, _, _ := net.SplitHostPort(target.Addr)
+	host, _ := f.hostPort()
 	ips, err := m.lookup(ctx, host)
-	if err != nil || len(ips) == 0 {
-		w.err = fmt.Errorf("no address of %q is found: %w", host, err)
+	if err == nil && len(ips) == 0 {
+		err = errors.New("it has none")
+	}
+	if err != nil {
+		w.err = fmt.Errorf("the address of %q is not known: %w", host, err)
 		return w
 	}
 	for _, ip := range ips {
@@ -88,7 +91,7 @@ func (m *machine) target(ctx context.Context, r *report, f *flags, w *way, queue
 		return
 	}
 	t, facts := topic{r: r, name: "Target"}, r.Target
-	host := strings.Trim(f.traddr, "[]")
+	host, _ := f.hostPort()
 	if w.err != nil {
 		facts.Error = w.err.Error()
 		mend := "ip route get " + host
@@ -107,7 +110,7 @@ func (m *machine) target(ctx context.Context, r *report, f *flags, w *way, queue
 		return
 	}
 	facts.Tried = true
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("%w: it took more than %v, which is --timeout", nvmetcp.ErrTimeout, f.timeout))
 	defer cancel()
 	if err := m.try(ctx, f, queues, facts); err != nil {
 		facts.Error = explain(err)
@@ -166,19 +169,20 @@ func tryTarget(ctx context.Context, f *flags, queues int, facts *targetFacts) (e
 
 // mendConnect says what to run against an error of connecting.
 func mendConnect(err error, f *flags) string {
-	address := "-a " + f.traddr
+	host, port := f.hostPort()
+	discover := fmt.Sprintf("shardload discover -a %s -s %s", host, port)
 	var refused *fabrics.ConnectError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "ss -ltn   # at the target: does anything listen on that port? Another is given with --trsvcid"
 	case errors.Is(err, nvmetcp.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return "ping " + strings.Trim(f.traddr, "[]") + "   # then look for a firewall between, and whether large packets get through: ping -M do -s 1472"
+		return "ping " + host + "   # then look for a firewall between, and whether large packets get through: ping -M do -s 1472"
 	case errors.As(err, &refused):
-		return "shardload discover " + address + "   # lists the subsystems that this host may see; else allow its NQN at the target"
+		return discover + "   # lists the subsystems that this host may see; else allow its NQN at the target"
 	case errors.Is(err, nvmetcp.ErrIdentity):
 		return "mkdir -p /etc/nvme; nvme gen-hostnqn > /etc/nvme/hostnqn   # or give --hostnqn and --hostid"
 	}
-	return "shardload discover " + address + "   # does the target answer at all?"
+	return discover + "   # does the target answer at all?"
 }
 
 // explain is the text of err in one line, in the words of this program's flags.

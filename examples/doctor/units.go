@@ -33,6 +33,15 @@ func nameText(s string) string {
 	return s
 }
 
+// lineText is nameText of what may be much too long for a line.
+func lineText(s string) string {
+	const longest = 1000
+	if s = nameText(s); len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return s
+}
+
 // count is a number of things: one thing, two things.
 func count(n int, thing string) string {
 	if n == 1 {
