@@ -1,7 +1,6 @@
 package staging
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -204,12 +203,22 @@ type lateSource struct {
 }
 
 func (s *lateSource) Feed(ctx context.Context, f Feed) error {
-	f.Attach(func() {})
+	wake := make(chan struct{}, 1)
+	f.Attach(func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
 	var reads []*Read
-	for {
+	for len(reads) < s.depth { // all buffers of the pool
 		r, done := f.Next()
-		if r == nil || done {
-			break
+		if done {
+			return errors.New("fewer reads than buffers")
+		}
+		if r == nil {
+			<-wake
+			continue
 		}
 		reads = append(reads, r)
 	}
@@ -239,7 +248,7 @@ func TestStreamCancelLateWrite(t *testing.T) {
 				var write func()
 				shard, err := OpenShard(t.Context(), &lateSource{device: d, late: late, after: func(w func()) { write = w }})
 				require.NoError(t, err)
-				p := debugPool(t, 4, 4096)
+				p := debugPool(t, d.depth, 4096)
 				l := &Loader{Pool: p}
 				if pieces {
 					for _, err := range l.Pieces(ctx, shard.Plan()) {
@@ -317,10 +326,7 @@ func TestStreamDebug(t *testing.T) {
 					}
 				}
 			}
-			for x, err := range s.stream(t, ctx, pieces) {
-				if err == nil {
-					require.True(t, bytes.Equal(s.want[x.name], x.data))
-				}
+			for range s.stream(t, ctx, pieces) { // what comes is the matter of TestStreamProperties
 			}
 			cancel(nil)
 			require.NoError(t, s.gpu.Close())
