@@ -81,9 +81,8 @@ func (f *feed) Next() (r *Read, done bool) {
 	r = s.read()
 	var wake, tell func()
 	if s.open == nil {
-		if h := s.head(); h != nil && h != f {
-			h.start()
-			wake = h.rouse()
+		if s.head() != f {
+			wake = s.turn()
 		}
 		if f.left == 0 {
 			tell = f.rouse() // its other queues, that there is no more

@@ -154,10 +154,21 @@ func (it *item) next(x int64) (from, to int64) {
 	return x, row + it.run
 }
 
+// needed is the first byte at or behind x that one of the items needs, which a buffer begins with.
+func (g *group) needed(x int64) int64 {
+	from := g.end
+	for _, it := range g.items {
+		if a, b := it.next(x); a < b {
+			from = min(from, a)
+		}
+	}
+	return from
+}
+
 // next is the first range at or behind x that is to be read for the group: empty at the group's end if there is none.
 func (g *group) next(x int64) (from, to int64) {
 	if g.dense {
-		return min(max(x, g.start), g.end), g.end
+		return min(x, g.end), g.end
 	}
 	from, to = g.end, g.end
 	for _, it := range g.items {
@@ -183,7 +194,7 @@ func (c *cutter) fill(sl *slot) {
 		if g.feed != sl.feed || !c.ready() {
 			break
 		}
-		from := max(c.pos, g.start)
+		from := g.needed(c.pos)
 		pos, seg := sl.add(g, from, c.size)
 		if seg < 0 {
 			break

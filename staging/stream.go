@@ -102,9 +102,7 @@ func (s *stream) run() {
 	s.mu.Lock()
 	if s.dev == nil {
 		s.admitted = len(s.items)
-	}
-	if f := s.head(); f != nil {
-		f.start()
+		s.turn()
 	}
 	s.mu.Unlock()
 }
@@ -118,6 +116,17 @@ func (s *stream) head() *feed {
 		return s.groups[s.cur].feed
 	}
 	return nil
+}
+
+// turn starts the feed whose turn it is, if there is something for it, and returns how to wake it if it had nothing to hand out when it was asked
+// last. The caller holds mu.
+func (s *stream) turn() (wake func()) {
+	f := s.head()
+	if f == nil || s.open == nil && !s.ready() {
+		return nil
+	}
+	f.start()
+	return f.rouse()
 }
 
 // cut makes the next buffer the open one, if there is one. The caller holds mu.
@@ -207,13 +216,10 @@ func (s *stream) stop() {
 	}
 }
 
-// wakeHungry wakes the feed whose turn it is if it had nothing to hand out when it was asked last.
+// wakeHungry has the feed whose turn it is asked again.
 func (s *stream) wakeHungry() {
-	var wake func()
 	s.mu.Lock()
-	if f := s.head(); f != nil {
-		wake = f.rouse()
-	}
+	wake := s.turn()
 	s.mu.Unlock()
 	if wake != nil {
 		wake()
