@@ -104,7 +104,7 @@ func nsidListOf(list []uint32) *nsidList { return (*nsidList)(&list) }
 // openModel opens the shards on namespaces.
 func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace) (*staging.Model, error) {
 	info := s.sub.Controller()
-	m := &staging.Model{}
+	var shards []*staging.Shard
 	seen := map[string]uint32{}
 	for _, ns := range spaces {
 		shard, err := staging.OpenShard(ctx, ns)
@@ -122,16 +122,28 @@ func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace) (*
 			}
 			seen[name] = ns.NSID()
 		}
-		m.Shards = append(m.Shards, shard)
+		shards = append(shards, shard)
+	}
+	m, err := staging.NewModel(shards...)
+	if err != nil {
+		return nil, fmt.Errorf("namespaces %s of subsystem %q at %s: %w; choose others with --nsid, in the order of the parts", namespaceList(spaces), info.NQN, info.Addr, err)
 	}
 	return m, nil
+}
+
+func namespaceList(spaces []*nvmetcp.Namespace) string {
+	var list nsidList
+	for _, ns := range spaces {
+		list = append(list, ns.NSID())
+	}
+	return list.String()
 }
 
 // shardHint says what may help against an error of OpenShard.
 func shardHint(err error) string {
 	switch {
 	case errors.Is(err, staging.ErrNotShard):
-		return "; only raw safetensors can be loaded: write one with shardload put, or choose others with --nsid"
+		return "; only safetensors and GGUF can be loaded: write one with shardload put, or choose others with --nsid"
 	case errors.Is(err, staging.ErrTruncated):
 		return "; the shard was cut off: use a larger namespace"
 	case errors.Is(err, staging.ErrHeader):

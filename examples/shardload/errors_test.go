@@ -36,7 +36,7 @@ func TestUsage(t *testing.T) {
 		{"-a 127.0.0.1 -n " + nqn + " -s 0", `--trsvcid "0": want a port`},
 		{"-a 127.0.0.1 -n " + nqn + " -s nvme", `--trsvcid "nvme": want a port`},
 		{"-a 127.0.0.1 -n " + nqn + " -w localhost", `--host-traddr "localhost": want an IP address`},
-		{"-a 127.0.0.1 -n " + nqn + " --size 1G", "--size and --shards are for the made-up model"},
+		{"-a 127.0.0.1 -n " + nqn + " --size 1G", "--size, --shards and --format are for the made-up model"},
 		{"-I 1234", `--hostid "1234": want a UUID`},
 		{"-i -1", "--nr-io-queues -1: want 1 to"},
 		{"-Q 1", "--queue-size 1: want 2 to"},
@@ -45,6 +45,7 @@ func TestUsage(t *testing.T) {
 		{"--timeout 0", "want seconds, or a duration like 500ms"},
 		{"--size 1K", "--size 1024: want 1M to 4T"},
 		{"--shards 0", "--shards 0: want 1 to 64"},
+		{"--format onnx", "want safetensors or gguf"},
 		{"--size 99999999T", "want a number of bytes like 64M or 1G"},
 		{"--size x", "want a number of bytes like 64M or 1G"},
 		{"--memory 1K", "--memory 1K: want 1 MiB or more"},
@@ -189,7 +190,7 @@ func TestNoNamespace(t *testing.T) {
 // modelTarget is a target with a made-up model that reads slowly.
 func modelTarget(t *testing.T, size int64, delay time.Duration) *nvmetest.Target {
 	t.Helper()
-	m, err := newModel(modelFlags{byteSize(size), 4})
+	m, err := newModel(modelFlags{size: byteSize(size), shards: 4})
 	require.NoError(t, err)
 	var spaces []nvmetest.Namespace
 	for _, s := range m.shards {

@@ -41,8 +41,8 @@ func loadCommand(fs *pflag.FlagSet) runner {
 		if l.traddr == "" {
 			return l.loadEmbedded(ctx, con, made)
 		}
-		if fs.Changed("size") || fs.Changed("shards") {
-			return usagef("--size and --shards are for the made-up model; the target at --traddr has its own")
+		if fs.Changed("size") || fs.Changed("shards") || fs.Changed("format") {
+			return usagef("--size, --shards and --format are for the made-up model; the target at --traddr has its own")
 		}
 		if err := l.needTarget(); err != nil {
 			return err

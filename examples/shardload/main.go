@@ -69,9 +69,9 @@ type runner func(ctx context.Context, con console, args []string) error
 func commands() []command {
 	return []command{
 		{"", "", "Load shards into pinned staging memory. Without --traddr: a made-up model, from a target in this process.", loadCommand},
-		{"put", "FILE", "Write a safetensors file to a namespace.", putCommand},
+		{"put", "FILE", "Write a file that is a shard (safetensors or GGUF, also in LZ4 frames) to a namespace.", putCommand},
 		{"verify", "", "Load shards, and compare every tensor with files or a list of checksums.", verifyCommand},
-		{"sums", "FILE...", "Print the SHA-256 of every tensor of safetensors files, for verify --sums.", sumsCommand},
+		{"sums", "FILE...", "Print the SHA-256 of every tensor of files, for verify --sums.", sumsCommand},
 		{"discover", "", "Print the discovery log at an address.", discoverCommand},
 		{"generate", "DIRECTORY", "Write a made-up model, to put and verify, to a directory.", generateCommand},
 	}

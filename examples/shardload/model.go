@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nvstage/nvstage/staging"
@@ -24,12 +26,34 @@ const (
 type modelFlags struct {
 	size   byteSize
 	shards int
+	format modelFormat
 }
 
 func (f *modelFlags) add(fs *pflag.FlagSet) {
 	f.size = 512 << 20
 	fs.Var(&f.size, "size", "size of the made-up model")
 	fs.IntVar(&f.shards, "shards", 4, "`N` shards of the made-up model")
+	fs.Var(&f.format, "format", "format of the made-up model: safetensors or gguf")
+}
+
+// modelFormat is the flag --format. The zero value is safetensors.
+type modelFormat staging.Format
+
+func (f *modelFormat) Type() string { return "NAME" }
+
+func (f *modelFormat) String() string {
+	if *f == "" {
+		return string(staging.FormatSafetensors)
+	}
+	return string(*f)
+}
+
+func (f *modelFormat) Set(s string) error {
+	if s != string(staging.FormatSafetensors) && s != string(staging.FormatGGUF) {
+		return fmt.Errorf("want %s or %s", staging.FormatSafetensors, staging.FormatGGUF)
+	}
+	*f = modelFormat(s)
+	return nil
 }
 
 // model is a made-up model: tensors named, shaped and spread over shards as those of a Llama are. Their
@@ -60,7 +84,7 @@ func newModel(f modelFlags) (*model, error) {
 		tensors = append(tensors, layerTensors(i, width)...)
 	}
 	tensors = append(tensors, bf16("model.norm.weight", width), bf16("lm_head.weight", vocab, width))
-	return split(tensors, f.shards)
+	return split(tensors, f)
 }
 
 // layerTensors is one layer, in the order of names, which is that of real shards: the attention has a
@@ -101,9 +125,9 @@ func totalBytes(tensors []staging.TensorInfo) int64 {
 }
 
 // split puts tensors into shards of about the same size, in order.
-func split(tensors []staging.TensorInfo, shards int) (*model, error) {
+func split(tensors []staging.TensorInfo, f modelFlags) (*model, error) {
 	m := &model{}
-	left, total := tensors, totalBytes(tensors)
+	left, total, shards := tensors, totalBytes(tensors), f.shards
 	done := int64(0)
 	for i := 1; i <= shards; i++ {
 		n := 0
@@ -111,7 +135,13 @@ func split(tensors []staging.TensorInfo, shards int) (*model, error) {
 			done += totalBytes(left[n : n+1])
 			n++
 		}
-		s, err := newModelShard(fmt.Sprintf("model-%05d-of-%05d.safetensors", i, shards), uint64(i)<<56, left[:n])
+		s := &modelShard{name: fmt.Sprintf("model-%05d-of-%05d.%s", i, shards, &f.format), seed: uint64(i) << 56}
+		var err error
+		if f.format == modelFormat(staging.FormatGGUF) {
+			err = s.layOutGGUF(left[:n], i-1, shards, len(tensors))
+		} else {
+			err = s.layOut(left[:n])
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -146,17 +176,41 @@ type modelShard struct {
 	seed   uint64
 }
 
-func newModelShard(name string, seed uint64, tensors []staging.TensorInfo) (*modelShard, error) {
-	h, err := staging.NewHeader(tensors, map[string]string{"format": "pt"})
-	if err != nil {
-		return nil, err
+// layOut makes it a safetensors shard of these tensors.
+func (s *modelShard) layOut(tensors []staging.TensorInfo) (err error) {
+	if s.header, err = staging.NewHeader(tensors, map[string]string{"format": "pt"}); err != nil {
+		return err
 	}
-	text, err := h.Append(nil)
-	if err != nil {
-		return nil, err
-	}
-	return &modelShard{name: name, header: h, text: text, seed: seed}, nil
+	s.text, err = s.header.Append(nil)
+	return err
 }
+
+// layOutGGUF makes it part no of count of a split GGUF model that has so many tensors in all.
+func (s *modelShard) layOutGGUF(tensors []staging.TensorInfo, no, count, all int) error {
+	renamed := slices.Clone(tensors)
+	for i := range renamed {
+		renamed[i].Name = ggufNames.Replace(renamed[i].Name)
+	}
+	g, err := staging.NewGGUF(renamed, []staging.GGUFPair{
+		{Key: "general.architecture", Value: "llama"},
+		{Key: "split.no", Value: uint16(no)},
+		{Key: "split.count", Value: uint16(count)},
+		{Key: "split.tensors.count", Value: int32(all)},
+	})
+	if err != nil {
+		return err
+	}
+	s.header = g.Header
+	s.text, err = g.Append(nil)
+	return err
+}
+
+// ggufNames gives tensors the names that they have in GGUF.
+var ggufNames = strings.NewReplacer(
+	"model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output", "model.layers", "blk",
+	"input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm", "self_attn.k_proj", "attn_k", "self_attn.o_proj", "attn_output",
+	"self_attn.q_proj", "attn_q", "self_attn.v_proj", "attn_v", "mlp.down_proj", "ffn_down", "mlp.gate_proj", "ffn_gate", "mlp.up_proj", "ffn_up",
+)
 
 // padded is the size of the shard on a namespace.
 func (s *modelShard) padded() int64 {

@@ -20,7 +20,7 @@ import (
 
 func TestModelSizes(t *testing.T) {
 	for _, size := range []int64{minModel, 3 << 20, 16 << 20, 512 << 20, 1 << 30, 100 << 30, maxModel} {
-		m, err := newModel(modelFlags{byteSize(size), 4})
+		m, err := newModel(modelFlags{size: byteSize(size), shards: 4})
 		require.NoError(t, err)
 		require.Len(t, m.shards, 4)
 		var bytes, layers int64
@@ -44,7 +44,7 @@ func TestModelSizes(t *testing.T) {
 
 // What a shard's ReadAt gives must not depend on how it is cut, or a wrong cut would go unseen.
 func TestModelShardReads(t *testing.T) {
-	m, err := newModel(modelFlags{minModel, 4})
+	m, err := newModel(modelFlags{size: minModel, shards: 4})
 	require.NoError(t, err)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]bool{}
@@ -88,10 +88,10 @@ func TestModelShardReads(t *testing.T) {
 }
 
 func TestModelShardNumbers(t *testing.T) {
-	whole, err := newModel(modelFlags{8 << 20, 1})
+	whole, err := newModel(modelFlags{size: 8 << 20, shards: 1})
 	require.NoError(t, err)
 	for _, n := range []int{2, 3, maxModelShards} {
-		m, err := newModel(modelFlags{8 << 20, n})
+		m, err := newModel(modelFlags{size: 8 << 20, shards: n})
 		require.NoError(t, err)
 		require.Len(t, m.shards, n)
 		var names []string
@@ -110,7 +110,7 @@ func TestModelShardNumbers(t *testing.T) {
 
 func TestGenerate(t *testing.T) {
 	files := generated(t, "1M")
-	m, err := newModel(modelFlags{minModel, 4})
+	m, err := newModel(modelFlags{size: minModel, shards: 4})
 	require.NoError(t, err)
 	for i, f := range files {
 		got, err := os.ReadFile(f)
@@ -127,7 +127,7 @@ func TestGenerate(t *testing.T) {
 }
 
 func BenchmarkModelRead(b *testing.B) {
-	m, err := newModel(modelFlags{512 << 20, 4})
+	m, err := newModel(modelFlags{size: 512 << 20, shards: 4})
 	require.NoError(b, err)
 	buf := make([]byte, 1<<20)
 	b.SetBytes(int64(len(buf)))

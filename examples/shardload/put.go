@@ -55,11 +55,16 @@ func (p *putFlags) put(ctx context.Context, con console, name string) error {
 	if err != nil {
 		return err
 	}
-	file, header, err := openShardFile(ctx, name)
+	file, shard, err := openShardFile(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	stat, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	size := stat.Size()
 	pool, err := newPool(p.memory)
 	if err != nil {
 		return err
@@ -77,27 +82,27 @@ func (p *putFlags) put(ctx context.Context, con console, name string) error {
 		return err
 	}
 	ns, info := spaces[0], s.sub.Controller()
-	if header.Size > ns.Size() {
+	if size > ns.Size() {
 		return fmt.Errorf("%s has %d bytes, more than namespace %d of subsystem %q at %s, which has %d; use a larger one",
-			name, header.Size, ns.NSID(), info.NQN, info.Addr, ns.Size())
+			name, size, ns.NSID(), info.NQN, info.Addr, ns.Size())
 	}
 	if !p.yes {
-		question := fmt.Sprintf("Write %s (%s, %d tensors) over namespace %d of %s at %s (%s, %s)?", nameText(name), bytesText(header.Size),
-			len(header.Tensors), ns.NSID(), nameText(info.NQN), info.Addr, bytesText(ns.Size()), contents(setup, ns))
+		question := fmt.Sprintf("Write %s (%s, %d tensors) over namespace %d of %s at %s (%s, %s)?", nameText(name), bytesText(size),
+			len(shard.Tensors), ns.NSID(), nameText(info.NQN), info.Addr, bytesText(ns.Size()), contents(setup, ns))
 		cancel()
 		if err := ask(ctx, con, question); err != nil {
 			return err
 		}
 	}
-	w := &writing{ns: ns, file: file, size: header.Size, pool: pool, latencies: newLatencies(), workers: writersPerQueue * len(info.Queues)}
-	r := &report{Command: "put", Tensors: len(header.Tensors), Bytes: header.Size}
-	r.Shards = []shardReport{{NSID: ns.NSID(), Bytes: header.Size, Tensors: len(header.Tensors), File: name}}
+	w := &writing{ns: ns, file: file, size: size, pool: pool, latencies: newLatencies(), workers: writersPerQueue * len(info.Queues)}
+	r := &report{Command: "put", Tensors: len(shard.Tensors), Bytes: size}
+	r.Shards = []shardReport{{NSID: ns.NSID(), Bytes: size, Tensors: len(shard.Tensors), File: name}}
 	begun, cpu := time.Now(), cpuTime()
-	stop := watch(con, "writing", "written", header.Size, w.done.Load)
+	stop := watch(con, "writing", "written", size, w.done.Load)
 	err = w.write(ctx)
 	stop()
 	if err != nil {
-		return &partial{verb: "written", done: w.done.Load(), total: header.Size, err: err, hint: w.left}
+		return &partial{verb: "written", done: w.done.Load(), total: size, err: err, hint: w.left}
 	}
 	r.rate(time.Since(begun), cpuTime()-cpu)
 	r.LatencyUS = w.latencies.report()

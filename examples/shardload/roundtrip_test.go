@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pierrec/lz4/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/nvstage/nvstage/nvmetcp/nvmetest"
@@ -73,6 +74,65 @@ func roundTrip(t *testing.T, mode nvmetest.Mode, block int, files, flags []strin
 	require.Equal(t, target.Addr(), r.Target.Address)
 	require.Empty(t, target.Stats().TermReqs)
 	disconnected(t, target)
+}
+
+// TestGGUF does it with a split GGUF model, as made up here, and with one part of it in an LZ4 frame.
+func TestGGUF(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for line := range strings.Lines(succeeds(t, "generate", "--size", "3M", "--shards", "3", "--format", "gguf", dir).out) {
+		files = append(files, strings.TrimSpace(line))
+	}
+	require.Len(t, files, 3)
+	require.Equal(t, "model-00002-of-00003.gguf", filepath.Base(files[1]))
+	plain, err := os.ReadFile(files[1])
+	require.NoError(t, err)
+	packed := files[1] + ".lz4"
+	require.NoError(t, os.WriteFile(packed, lz4Frame(t, plain), 0o600))
+
+	var spaces []nvmetest.Namespace
+	for range files {
+		spaces = append(spaces, nvmetest.Namespace{BlockSize: 512, Backend: nvmetest.MemoryOf(bytes.Repeat([]byte{0xA5}, 4<<20))})
+	}
+	target := startTarget(t, nvmetest.ModeNVMET, spaces...)
+	sums := filepath.Join(dir, "sums")
+	require.NoError(t, os.WriteFile(sums, []byte(succeeds(t, append([]string{"sums"}, files...)...).out), 0o600))
+	for _, second := range []string{files[1], packed} {
+		var compare []string
+		for i, f := range []string{files[0], second, files[2]} {
+			succeeds(t, at(target, "put", "--yes", "--nsid", fmt.Sprint(i+1), f)...)
+			want, err := os.ReadFile(f)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, contentOf(t, spaces[i])[:len(want)]), "what is on the namespace is not the file")
+			compare = append(compare, "--file", f)
+		}
+		for _, how := range [][]string{compare, {"--sums", sums}} {
+			o := succeeds(t, at(target, "verify", how...)...)
+			require.Contains(t, o.out, ": all right")
+		}
+		o := succeeds(t, at(target, "")...)
+		require.Contains(t, o.out, "first layer ")
+		require.Contains(t, o.out, "blk.0")
+	}
+	for nsids, text := range map[string]string{"1-2": "3 parts, and there are 2 shards", "1,3,2": "split.no 2, want 1"} {
+		o := shardload(t, at(target, "", "--nsid", nsids)...)
+		require.Equal(t, exitFailed, o.status)
+		require.Contains(t, o.line(t), text)
+		require.Contains(t, o.line(t), "in the order of the parts")
+	}
+	require.Empty(t, target.Stats().TermReqs)
+	succeeds(t, "--size", "1M", "--shards", "64", "--format", "gguf") // some parts have no tensors
+}
+
+// lz4Frame is content as an LZ4 frame.
+func lz4Frame(t *testing.T, content []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := lz4.NewWriter(&b)
+	_, err := w.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
 }
 
 // contentOf is what is on a namespace.

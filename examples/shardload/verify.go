@@ -24,7 +24,7 @@ func verifyCommand(fs *pflag.FlagSet) runner {
 		sums  string
 	)
 	l.add(fs)
-	fs.StringArrayVar(&files, "file", nil, "safetensors file to compare with; once for each shard")
+	fs.StringArrayVar(&files, "file", nil, "`FILE` to compare with; once for each shard")
 	fs.StringVar(&sums, "sums", "", "list of checksums to compare with, as shardload sums prints it")
 	return func(ctx context.Context, con console, _ []string) error {
 		if (len(files) > 0) == (sums != "") {
@@ -112,8 +112,8 @@ func referenceOf(ctx context.Context, con console, files []string) (reference, e
 	return ref, nil
 }
 
-// openShardFile opens a file that is exactly a safetensors shard.
-func openShardFile(ctx context.Context, name string) (f *os.File, h *staging.Header, err error) {
+// openShardFile opens a file that is exactly a shard.
+func openShardFile(ctx context.Context, name string) (f *os.File, s *staging.Shard, err error) {
 	if f, err = os.Open(name); err != nil {
 		return nil, nil, err
 	}
@@ -130,13 +130,22 @@ func openShardFile(ctx context.Context, name string) (f *os.File, h *staging.Hea
 	if !info.Mode().IsRegular() {
 		return nil, nil, errors.New("not a regular file")
 	}
-	h, err = staging.ReadHeader(ctx, f, info.Size(), staging.NoTrailing)
-	return f, h, err
+	if s, err = staging.OpenShard(ctx, &staging.ReaderSource{ReaderAt: f, Bytes: info.Size()}); err != nil {
+		return nil, nil, err
+	}
+	size := info.Size()
+	if s.LZ4 != nil {
+		size = s.LZ4.Size()
+	}
+	if s.Size < size {
+		return nil, nil, fmt.Errorf("%w: shard of %d bytes, file of %d", staging.ErrTrailing, s.Size, size)
+	}
+	return f, s, nil
 }
 
 // fileSums gives f the checksums of the tensors of a file, in its order.
 func fileSums(ctx context.Context, con console, name string, f func(*staging.Checksum) error) error {
-	file, header, err := openShardFile(ctx, name)
+	file, shard, err := openShardFile(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -146,10 +155,6 @@ func fileSums(ctx context.Context, con console, name string, f func(*staging.Che
 		return err
 	}
 	defer pool.Close()
-	shard, err := staging.OpenShard(ctx, &staging.ReaderSource{ReaderAt: file, Bytes: header.Size})
-	if err != nil {
-		return err
-	}
 	loader := &staging.Loader{Pool: pool}
 	done := func() int64 { return loader.Stats().Bytes }
 	defer watch(con, "reading "+nameText(name), "read", shard.Plan().Bytes(), done)()
