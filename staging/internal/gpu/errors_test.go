@@ -180,8 +180,8 @@ func TestTrace(t *testing.T) {
 			d.CopyIn(m, 0, src, res.done(i))
 		}
 		open := s.Count("ranges")
-		if res.left.Load() == 4 {
-			require.EqualValues(t, 4, open)
+		if res.left.Load() == 4 { // each stream ends one range at most before it calls done
+			require.GreaterOrEqual(t, open, int64(4-defaultStreams))
 		}
 		res.require()
 		require.Zero(t, s.Count("ranges"))
