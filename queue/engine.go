@@ -32,7 +32,7 @@ type engine struct {
 	now       int64      // this turn's time
 	fatal     error      // why the queue is to end
 	breach    *pdu.Error // the controller's, if that is why
-	yield     bool       // a caller has got its command back and wants to run
+	yields    int        // how often callers that have got commands back are still let run
 	maxR2T    int
 	inCapsule int // limit for commands that are not fabrics commands
 }
@@ -47,6 +47,10 @@ const (
 	lookEvery  = 300 * time.Nanosecond
 	moreComing = 4 * time.Microsecond
 )
+
+// minLooks is how often an empty socket is looked at before a queue that spins sleeps, however long that took: when the
+// system ran something else meanwhile, the time says nothing.
+const minLooks = 8
 
 const publishEvery = int64(time.Millisecond)
 
@@ -75,6 +79,7 @@ func (e *engine) loop() {
 		idle   int64 // when the last turn that got something done was
 		refill bool  // the last receive filled its buffers: there is probably more
 		held   int   // turns in a row without a send
+		looks  int   // turns in a row that got nothing done
 	)
 	if !e.drv.spins {
 		spin = 0
@@ -126,11 +131,8 @@ func (e *engine) loop() {
 			e.fatal = e.failure("connection", closedDuring(e.occupation(), err))
 			break
 		}
-		if e.yield {
-			// This goroutine hardly ever blocks, so the caller would have to wait for another processor.
-			e.yield = false
-			runtime.Gosched()
-			e.now = nanotime()
+		if e.yields == callerYields {
+			e.letRun()
 		}
 		if e.now-e.shown > publishEvery {
 			e.publish()
@@ -139,10 +141,15 @@ func (e *engine) loop() {
 			rest(moreComing)
 		}
 		if n > 0 || busy || sent > 0 || holdBack {
+			looks = 0
 			continue
 		}
-		if e.now = nanotime(); e.now-idle >= spin {
+		looks++
+		if e.yields > 0 {
+			e.letRun()
+		} else if e.now = nanotime(); e.now-idle >= spin && (spin <= 0 || looks >= minLooks) {
 			e.sleep()
+			looks = 0
 		} else if e.rx.placing() {
 			rest(moreComing)
 		} else {
@@ -150,6 +157,16 @@ func (e *engine) loop() {
 		}
 	}
 	e.finish()
+}
+
+// callerYields: this goroutine hardly ever blocks, so a caller that has got its command back would wait for another
+// processor. Once is not enough, because every 61st time the Go scheduler picks the yielding goroutine again.
+const callerYields = 2
+
+func (e *engine) letRun() {
+	e.yields--
+	runtime.Gosched()
+	e.now = nanotime()
 }
 
 // rest passes a time that is too short to sleep.
@@ -169,6 +186,8 @@ func size(v [][]byte) (n int) {
 // sleep waits for the socket, a wake-up or the next look at the timeouts.
 func (e *engine) sleep() {
 	e.publish()
+	// The wait keeps this processor from the Go scheduler for a while. Who is about to submit something goes first.
+	runtime.Gosched()
 	e.q.sleeping.Store(true)
 	if e.q.submitted.Load() == nil && !e.q.attention.Load() {
 		limit := time.Duration(-1)
@@ -361,7 +380,7 @@ func (e *engine) report(c *Command, err error) {
 		}
 		return
 	}
-	e.yield = true
+	e.yields = callerYields
 	c.Done(c)
 }
 

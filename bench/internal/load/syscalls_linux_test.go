@@ -34,8 +34,8 @@ func TestSystemCalls(t *testing.T) {
 		{"128 KiB reads", 128 << 10, 8, 100, 3.5},
 		{"1 MiB reads", 1 << 20, 8, 100, 40},
 		{"4 KiB writes", 4 << 10, 128, 0, 0.35},
-		{"128 KiB writes", 128 << 10, 8, 0, 1.5},
-		{"1 MiB writes", 1 << 20, 8, 0, 4},
+		{"128 KiB writes", 128 << 10, 8, 0, 2.5},
+		{"1 MiB writes", 1 << 20, 8, 0, 6},
 	} {
 		for _, d := range []queue.Driver{queue.DriverEpoll, queue.DriverURing} {
 			t.Run(c.name+"/"+string(d), func(t *testing.T) {
