@@ -33,7 +33,7 @@ type frag struct {
 const (
 	capsuleRoom = pdu.MaxPDO + 2*pdu.DigestLen // what a PDU may need in the arena
 	dataRoom    = 256 * capsuleRoom            // for H2CData next to one capsule per slot
-	sendWindow  = 1 << 20                      // H2CData is not encoded further ahead than this many bytes
+	sendWindow  = 4 << 20                      // H2CData is not encoded further ahead than this many bytes
 )
 
 func (t *transmitter) init(l pdu.Layout, maxH2CData uint32, depth int) {
