@@ -224,14 +224,14 @@ func (e *engine) turn(b []byte) error {
 	return e.receive(copy(e.rx.vector()[0], b))
 }
 
-// An engine with two writes of 4 MiB (CIDs 1<<5 and 1<<5|1) whose socket takes nothing until open.
+// An engine with two writes of four windows (CIDs 1<<5 and 1<<5|1) whose socket takes nothing until open.
 func twoWrites(t *testing.T) (e *engine, d *fakeDriver, a, b *Command) {
 	d = &fakeDriver{take: func([][]byte) (int, error) { return 0, nil }}
 	e = engineOn(t, d, Config{QID: 1, MaxR2T: 3})
 	var cmds [2]Command
 	for i := range cmds {
 		cmds[i].SQE = nvme.Write(1, 0, 8191)
-		cmds[i].SetData(make([]byte, 4<<20))
+		cmds[i].SetData(make([]byte, 4*sendWindow))
 		cmds[i].Done = func(c *Command) { c.User = "done" }
 	}
 	e.q.Submit(&cmds[0], &cmds[1])
@@ -273,7 +273,7 @@ const (
 // H2CData is not encoded far ahead of what the socket takes.
 func TestSendWindow(t *testing.T) {
 	e, d, _, _ := twoWrites(t)
-	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4<<20)))
+	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4*sendWindow)))
 	for range 100 {
 		require.NoError(t, e.turn(nil))
 	}
@@ -282,7 +282,7 @@ func TestSendWindow(t *testing.T) {
 	for range 100 {
 		require.NoError(t, e.turn(nil))
 	}
-	require.Equal(t, map[uint16]int{1: 4 << 20}, ttags(sentPDUs(t, d)))
+	require.Equal(t, map[uint16]int{1: 4 * sendWindow}, ttags(sentPDUs(t, d)))
 }
 
 // Requests for a few bytes each fill the arena long before the window; the rest waits.
@@ -334,10 +334,10 @@ func TestSendOrder(t *testing.T) {
 // dropped, those of another write are not.
 func TestEarlyErrorDropsR2Ts(t *testing.T) {
 	e, d, a, b := twoWrites(t)
-	require.NoError(t, e.turn(askFor(cidA, 1, 0, 2<<20))) // more than the window
-	require.NoError(t, e.turn(askFor(cidA, 2, 2<<20, 512)))
+	require.NoError(t, e.turn(askFor(cidA, 1, 0, 2*sendWindow))) // more than the window
+	require.NoError(t, e.turn(askFor(cidA, 2, 2*sendWindow, 512)))
 	require.NoError(t, e.turn(askFor(cidB, 3, 0, 512)))
-	require.NoError(t, e.turn(askFor(cidA, 4, 2<<20+512, 512)))
+	require.NoError(t, e.turn(askFor(cidA, 4, 2*sendWindow+512, 512)))
 	require.NoError(t, e.turn(askFor(cidB, 5, 512, 512)))
 	require.NoError(t, e.turn(failed(cidA)))
 	require.Nil(t, a.User, "it is being sent from")
@@ -347,7 +347,7 @@ func TestEarlyErrorDropsR2Ts(t *testing.T) {
 	}
 	require.Equal(t, "done", a.User)
 	require.ErrorIs(t, a.Err, nvme.StatusWriteFault)
-	require.Equal(t, map[uint16]int{1: 2 << 20, 3: 512, 5: 512}, ttags(sentPDUs(t, d)))
+	require.Equal(t, map[uint16]int{1: 2 * sendWindow, 3: 512, 5: 512}, ttags(sentPDUs(t, d)))
 	require.Nil(t, b.User)
 	require.Equal(t, 1, e.used())
 }
@@ -355,9 +355,9 @@ func TestEarlyErrorDropsR2Ts(t *testing.T) {
 // A write that fails before any of its R2Ts is being answered is done at once.
 func TestEarlyErrorBeforeData(t *testing.T) {
 	e, d, a, _ := twoWrites(t)
-	require.NoError(t, e.turn(askFor(cidB, 1, 0, 2<<20))) // keeps the others waiting
+	require.NoError(t, e.turn(askFor(cidB, 1, 0, 2*sendWindow))) // keeps the others waiting
 	require.NoError(t, e.turn(askFor(cidA, 2, 0, 512)))
-	require.NoError(t, e.turn(askFor(cidB, 3, 2<<20, 512)))
+	require.NoError(t, e.turn(askFor(cidB, 3, 2*sendWindow, 512)))
 	require.NoError(t, e.turn(askFor(cidA, 4, 512, 512)))
 	require.NoError(t, e.turn(failed(cidA)))
 	require.Equal(t, "done", a.User)
@@ -365,19 +365,19 @@ func TestEarlyErrorBeforeData(t *testing.T) {
 	for range 100 {
 		require.NoError(t, e.turn(nil))
 	}
-	require.Equal(t, map[uint16]int{1: 2 << 20, 3: 512}, ttags(sentPDUs(t, d)))
+	require.Equal(t, map[uint16]int{1: 2 * sendWindow, 3: 512}, ttags(sentPDUs(t, d)))
 }
 
 // A cancelled write keeps its buffer while a part of what the controller asked for is still to be sent,
 // also in the moments in which nothing of it is in the send queue.
 func TestCancelAskedWrite(t *testing.T) {
 	e, d, a, b := twoWrites(t)
-	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4<<20)))
+	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4*sendWindow)))
 	require.NoError(t, e.turn(nil))
 	e.q.Cancel(a)
 	require.NoError(t, e.turn(nil))
 	d.open()
-	for len(ttags(sentPDUs(t, d))) == 0 || ttags(sentPDUs(t, d))[1] < 4<<20 {
+	for len(ttags(sentPDUs(t, d))) == 0 || ttags(sentPDUs(t, d))[1] < 4*sendWindow {
 		require.Nil(t, a.User, "it is still to be sent from")
 		require.NoError(t, e.turn(nil))
 	}
@@ -434,7 +434,7 @@ func TestCursor(t *testing.T) {
 // A write that the controller has answered keeps the answer when the queue ends before it is sent.
 func TestAnswerKept(t *testing.T) {
 	e, _, a, b := twoWrites(t)
-	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4<<20)))
+	require.NoError(t, e.turn(askFor(cidA, 1, 0, 4*sendWindow)))
 	require.NoError(t, e.turn(failed(cidA)))
 	require.Nil(t, a.User)
 	e.fatal = ErrTimeout
@@ -454,14 +454,14 @@ func TestSendingBreaches(t *testing.T) {
 	}{
 		{"success", answer(cidA), pdu.FESSequenceError},
 		{"completed twice", append(failed(cidA), failed(cidA)...), pdu.FESInvalidHeaderField},
-		{"R2T after completion", append(failed(cidA), askFor(cidA, 2, 4<<20-512, 512)...), pdu.FESInvalidHeaderField},
+		{"R2T after completion", append(failed(cidA), askFor(cidA, 2, 4*sendWindow-512, 512)...), pdu.FESInvalidHeaderField},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e, _, a, _ := twoWrites(t)
-			require.NoError(t, e.turn(askFor(cidA, 1, 0, 4<<20-512)))
+			require.NoError(t, e.turn(askFor(cidA, 1, 0, 4*sendWindow-512)))
 			require.NoError(t, e.turn(nil))
 			if tc.name == "success" {
-				require.NoError(t, e.turn(askFor(cidA, 2, 4<<20-512, 512)))
+				require.NoError(t, e.turn(askFor(cidA, 2, 4*sendWindow-512, 512)))
 			}
 			var pe *pdu.Error
 			require.ErrorAs(t, e.turn(tc.b), &pe)
@@ -491,7 +491,7 @@ func TestTermReqEndsTheStream(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
 			e, d, a, b := twoWrites(t)
-			require.NoError(t, e.turn(askFor(cidA, 1, 0, 2<<20)))
+			require.NoError(t, e.turn(askFor(cidA, 1, 0, 2*sendWindow)))
 			require.NoError(t, e.turn(nil))
 			d.take = func([][]byte) (int, error) { return tc.sent, nil }
 			err := e.turn([]byte("nonsense"))
