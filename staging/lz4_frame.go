@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/pierrec/lz4/v4"
@@ -205,7 +206,8 @@ func (f *lz4Frame) passStored() {
 }
 
 // lz4Walker finds the frames and blocks on a source by following the chain of sizes, one small read for each that lies
-// beyond the read before.
+// beyond the read before. Weights hardly compress, so that most blocks are stored, and of one size: the more of these have
+// followed each other, the more of the next ones' sizes are read at once, where they will be if it goes on like this.
 type lz4Walker struct {
 	ctx    context.Context
 	src    Source
@@ -216,6 +218,14 @@ type lz4Walker struct {
 
 	window []byte
 	at     int64 // of the window
+	run    int   // full stored blocks in a row
+	ahead  []lz4Ahead
+}
+
+// lz4Ahead is a window that was read ahead, in case.
+type lz4Ahead struct {
+	at     int64
+	window []byte
 }
 
 // bytes returns n bytes at off, few enough for the window. They are valid until the next call.
@@ -226,17 +236,51 @@ func (w *lz4Walker) bytes(off int64, n int) ([]byte, error) {
 	if i := off - w.at; i >= 0 && i+int64(n) <= int64(len(w.window)) {
 		return w.window[i : i+int64(n)], nil
 	}
-	const page = 4096
-	w.at = off - off%page
-	end := min((off+int64(n)+page-1)/page*page, w.size)
-	w.window = w.window[:end-w.at]
+	for len(w.ahead) > 0 && w.ahead[0].at <= off {
+		w.at, w.window, w.ahead = w.ahead[0].at, w.ahead[0].window, w.ahead[1:]
+		if i := off - w.at; i+int64(n) <= int64(len(w.window)) {
+			return w.window[i : i+int64(n)], nil
+		}
+	}
+	var end int64
+	w.at, end = w.pages(off, n)
+	w.window = make([]byte, end-w.at)
 	w.reads++
 	if err := lz4ReadFull(w.ctx, w.src, w.window, w.at); err != nil {
-		w.window = w.window[:0]
+		w.window = nil
 		return nil, err
 	}
 	i := off - w.at
 	return w.window[i : i+int64(n)], nil
+}
+
+// pages is the part of the source to be read for n bytes at off.
+func (w *lz4Walker) pages(off int64, n int) (start, end int64) {
+	const page = 4096
+	return off - off%page, min((off+int64(n)+page-1)/page*page, w.size)
+}
+
+// guess reads ahead at off and every stride after it. What fails is read again if it is needed.
+func (w *lz4Walker) guess(off, stride int64) {
+	const most = 32
+	if len(w.ahead) > 0 || w.run < 2 {
+		return
+	}
+	var wg sync.WaitGroup
+	for ; off <= w.size-4 && len(w.ahead) < min(w.run, most); off += stride {
+		start, end := w.pages(off, 4)
+		w.ahead = append(w.ahead, lz4Ahead{start, make([]byte, end-start)})
+	}
+	for i := range w.ahead {
+		a := &w.ahead[i]
+		wg.Go(func() {
+			if lz4ReadFull(w.ctx, w.src, a.window, a.at) != nil {
+				a.window = nil
+			}
+		})
+	}
+	wg.Wait()
+	w.reads += int64(len(w.ahead))
 }
 
 func (w *lz4Walker) number(off int64) (uint32, error) {
@@ -250,7 +294,6 @@ func (w *lz4Walker) number(off int64) (uint32, error) {
 // frames finds all frames that follow each other from the source's start. What comes after the last one does not matter,
 // as long as it does not begin as a frame.
 func (w *lz4Walker) frames() (frames []*lz4Frame, err error) {
-	w.window = make([]byte, 0, 2*4096)
 	for off := int64(0); ; w.frame++ {
 		fail := func(err error) error { return &LZ4Error{Frame: w.frame, Block: -1, Off: off, Err: err} }
 		if w.size-off < 4 {
@@ -319,7 +362,13 @@ func (w *lz4Walker) one(f *lz4Frame, off int64) (end int64, err error) {
 		if err := w.block(f, lz4Block{src: off, field: field}); err != nil {
 			return 0, &LZ4Error{Frame: f.number, Block: len(f.blocks), Off: off - 4, Err: err}
 		}
-		_, off = f.span(len(f.blocks) - 1)
+		start, end := f.span(len(f.blocks) - 1)
+		if off = end; field == lz4Stored|uint32(f.blockMax) {
+			w.run++
+			w.guess(off, 4+end-start)
+		} else {
+			w.run = 0
+		}
 	}
 	if f.contentSum {
 		if f.sum, err = w.number(off); err != nil {

@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pierrec/lz4/v4"
 	"github.com/stretchr/testify/require"
@@ -109,7 +111,7 @@ func TestLZ4Options(t *testing.T) {
 		for i := range 8 {
 			blockSum, contentSum, stated := i&1 != 0, i&2 != 0, i&4 != 0
 			lengths := []int{0, 1, int(size) - 1, int(size), 2*int(size) + 1 + r.IntN(int(size))}
-			if size > lz4.Block256Kb {
+			if size > lz4.Block64Kb {
 				lengths = lengths[i%5 : i%5+1] // they take long
 			}
 			for _, n := range lengths {
@@ -501,4 +503,59 @@ func ExampleOpenLZ4() {
 	_, err = src.ReadAt(p, 8_000_000)
 	fmt.Println(src.Size(), string(p), err)
 	// Output: 8388608 weights <nil>
+}
+
+// slow is a source on which each ReadAt takes a while. It knows how many there were at most at a time.
+type slow struct {
+	*device
+
+	now, most atomic.Int64
+}
+
+func (s *slow) ReadAt(p []byte, off int64) (int, error) {
+	n := s.now.Add(1)
+	for m := s.most.Load(); n > m && !s.most.CompareAndSwap(m, n); m = s.most.Load() {
+	}
+	time.Sleep(time.Millisecond)
+	defer s.now.Add(-1)
+	return s.device.ReadAt(p, off)
+}
+
+// Where blocks are stored, their sizes are found several at a time, and about one read is needed for each; where they are
+// not, nothing is read in vain.
+func TestLZ4Index(t *testing.T) {
+	const full, blocks = 64 << 10, 200
+	noise := make([]byte, blocks*full+9)
+	rand.NewChaCha8([32]byte{9}).Read(noise)
+	mixed := bytes.Clone(noise)
+	for i := range mixed {
+		if i/full%8 > 3 {
+			mixed[i] = byte(i >> 4)
+		}
+	}
+	for name, c := range map[string]struct {
+		content   []byte
+		together  bool
+		readsMost int64
+	}{
+		"noise":        {noise, true, blocks + 40},
+		"mixed":        {mixed, true, 2 * blocks},
+		"compressible": {make([]byte, len(noise)), false, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, sums := range []bool{false, true} {
+				src := &slow{device: on(t, frame(t, c.content, lz4.BlockSizeOption(lz4.Block64Kb), lz4.BlockChecksumOption(sums)))}
+				s, err := OpenLZ4(t.Context(), src, LZ4Config{})
+				require.NoError(t, err)
+				st := s.Stats()
+				require.Equal(t, blocks+1, st.Blocks)
+				require.LessOrEqual(t, st.IndexReads, c.readsMost)
+				require.Equal(t, c.together, src.most.Load() > 1)
+				got := make([]byte, len(c.content))
+				_, err = s.ReadAt(got, 0)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(c.content, got))
+			}
+		})
+	}
 }
