@@ -41,7 +41,12 @@ func (d *pinner) Register(mem []byte) (func() error, error) {
 	if d.log != nil {
 		*d.log = append(*d.log, "+"+d.name)
 	}
+	undone := false
 	return func() error {
+		if undone {
+			panic("unregistered twice")
+		}
+		undone = true
 		if d.unpinErr != nil {
 			return d.unpinErr
 		}
@@ -131,7 +136,7 @@ func TestPoolRegisterRefused(t *testing.T) {
 func TestPoolUnregisterFails(t *testing.T) {
 	l := &Limit{}
 	bad, good := &pinner{name: "bad", unpinErr: errUnpin}, &pinner{name: "good"}
-	p, err := NewPool(PoolConfig{Bytes: 2 * 4096, BufferSize: 4096, Devices: []Device{good, bad}, Limit: l})
+	p, err := NewPool(PoolConfig{Bytes: 2 * 4096, BufferSize: 4096, HugePages: Never, Devices: []Device{good, bad}, Limit: l})
 	require.NoError(t, err)
 	mem := p.mem
 	err = p.Close()
@@ -144,10 +149,21 @@ func TestPoolUnregisterFails(t *testing.T) {
 
 	// Likewise when NewPool gives up.
 	failing := &pinner{name: "failing", failAt: 1}
-	_, err = NewPool(PoolConfig{Bytes: 2 * 4096, BufferSize: 4096, Devices: []Device{bad, failing}, Register: Require, Limit: l})
+	_, err = NewPool(PoolConfig{Bytes: 2 * 4096, BufferSize: 4096, HugePages: Never, Devices: []Device{bad, failing}, Register: Require, Limit: l})
 	require.ErrorIs(t, err, errPin)
 	require.ErrorIs(t, err, errUnpin)
 	require.EqualValues(t, 4*4096, l.Used())
+
+	// And when it gives up on a device that it has registered some of the buffers with.
+	half := &pinner{name: "half", failAt: 2, unpinErr: errUnpin}
+	p, err = NewPool(PoolConfig{Bytes: 2 * 4096, BufferSize: 4096, HugePages: Never, Devices: []Device{half}, Limit: l, Debug: true})
+	if err == nil { // no guard pages on this system, and so one registration
+		require.Len(t, p.areas(), 1)
+		return
+	}
+	require.ErrorIs(t, err, errPin)
+	require.ErrorIs(t, err, errUnpin)
+	require.EqualValues(t, 6*4096, l.Used())
 }
 
 // Memory that a driver has allocated is used as it is, and is the caller's again afterwards.
