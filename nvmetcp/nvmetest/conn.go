@@ -22,9 +22,10 @@ type Conn struct {
 	// For the receiving goroutine only.
 	in       pdu.Framing
 	rbuf     []byte
-	r, w     int   // what of rbuf is filled and not yet handled
-	received int64 // bytes
-	clean    bool  // the host closed the connection
+	sink     []byte // for data that vanishes
+	r, w     int    // what of rbuf is filled and not yet handled
+	received int64  // bytes
+	clean    bool   // the host closed the connection
 
 	// mu guards what follows. Order of locks: an admin queue's Conn, an I/O queue's Conn, controller,
 	// Target.
