@@ -147,8 +147,8 @@ func (c *crashCase) saver(t testing.TB, r *rand.Rand) (*Saver, *cached) {
 	return &Saver{Pool: newPool(t, 1+r.IntN(5), 4096*(1+r.IntN(3))), Verify: r.IntN(2) == 0}, d
 }
 
-// crashes tries all moments at which the power may go, and returns what was found.
-func (c *crashCase) crashes(r *rand.Rand, d *cached) (count [torn + 1]int) {
+// crashes tries all moments at which the power may go, some times each, and returns what was found.
+func (c *crashCase) crashes(r *rand.Rand, d *cached, times int) (count [torn + 1]int) {
 	p := 0.0
 	keeps := []func(off int64) bool{
 		func(int64) bool { return true },
@@ -158,7 +158,7 @@ func (c *crashCase) crashes(r *rand.Rand, d *cached) (count [torn + 1]int) {
 		func(int64) bool { return r.Float64() < p },
 	}
 	for n := range len(d.log) + 1 {
-		for range 3 {
+		for range times {
 			p = r.Float64()
 			for _, keep := range keeps {
 				count[c.find(d.crash(n, r, keep))]++
@@ -179,7 +179,7 @@ func TestCheckpointCrash(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, newer, c.find(d.data))
 		require.Equal(t, newer, c.find(d.crash(len(d.log), r, func(int64) bool { return false })), "not flushed when Save returns")
-		count := c.crashes(r, d)
+		count := c.crashes(r, d, 3)
 		require.Zero(t, count[torn], "seed %d: %v", seed, count)
 		for i, n := range count {
 			sum[i] += n
@@ -201,7 +201,7 @@ func TestCheckpointCrashIsSeen(t *testing.T) {
 		d.lies = true
 		_, err := s.Save(t.Context(), d, c.tensors, c.meta)
 		require.NoError(t, err)
-		sum += c.crashes(r, d)[torn]
+		sum += c.crashes(r, d, 3)[torn]
 	}
 	require.Positive(t, sum)
 }
@@ -209,7 +209,7 @@ func TestCheckpointCrashIsSeen(t *testing.T) {
 // Any write or flush may fail: that is an error, what is left is what the error says, and a crash after it tears nothing.
 func TestCheckpointFailures(t *testing.T) {
 	var lefts [LeftUncertain + 1]int
-	for seed := range uint64(12) {
+	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		c := newCrashCase(t, r)
 		for k, more := 1, true; more; k++ {
@@ -237,7 +237,7 @@ func TestCheckpointFailures(t *testing.T) {
 				default:
 					t.Fatalf("nothing was written? %v", err)
 				}
-				require.Zero(t, c.crashes(r, d)[torn])
+				require.Zero(t, c.crashes(r, d, 1)[torn])
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func TestCheckpointFailures(t *testing.T) {
 
 // Cancelled at any moment, a save ends with the cause, leaves nothing in flight, and no torn shard.
 func TestCheckpointCancel(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		c := newCrashCase(t, r)
 		s, d := c.saver(t, r)
@@ -281,7 +281,7 @@ func TestCheckpointCancel(t *testing.T) {
 				require.ErrorIs(t, err, errCause)
 				require.NotEqual(t, torn, c.find(d.data))
 			}
-			require.Zero(t, c.crashes(r, d)[torn])
+			require.Zero(t, c.crashes(r, d, 1)[torn])
 			cancel(nil)
 		}
 	}

@@ -119,14 +119,15 @@ func (c *cached) Feed(ctx context.Context, f Feed) error {
 	for i := range wakes {
 		wakes[i] = make(chan struct{}, 1)
 	}
-	f.Attach(func() {
+	wake := func() {
 		for _, w := range wakes {
 			select {
 			case w <- struct{}{}:
 			default:
 			}
 		}
-	})
+	}
+	f.Attach(wake)
 	type command struct {
 		r   *Read
 		op  int
@@ -135,6 +136,7 @@ func (c *cached) Feed(ctx context.Context, f Feed) error {
 	var wg sync.WaitGroup
 	for q := range c.queues {
 		wg.Go(func() {
+			defer wake() // done for one is done for all
 			rnd := rand.New(rand.NewPCG(c.seed, uint64(q)))
 			var flying []command
 			for done := false; ; {
