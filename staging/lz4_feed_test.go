@@ -280,3 +280,20 @@ func TestLZ4Concurrent(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// The buffer of a kept block goes to another one only when nobody copies out of it.
+func TestLZ4KeepsWhatIsCopied(t *testing.T) {
+	s, err := OpenLZ4(t.Context(), on(t, frame(t, make([]byte, 200_000), lz4.BlockSizeOption(lz4.Block64Kb))), LZ4Config{})
+	require.NoError(t, err)
+	f, b := s.frames[0], &lz4Buffer{}
+	old := &lz4Work{frame: f, block: 0, out: b, settled: true, users: 1}
+	e := &lz4Run{s: s, live: map[*lz4Block]*lz4Work{&f.blocks[0]: old}, kept: []*lz4Work{old}}
+	w := &lz4Work{frame: f, block: 1}
+	require.False(t, e.ready(w))
+	require.Len(t, e.live, 1)
+	old.users = 0
+	require.True(t, e.ready(w))
+	require.Same(t, b, w.out)
+	require.Empty(t, e.live)
+	require.Empty(t, e.kept)
+}
