@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// progress follows the loads: server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html, each with the status as JSON.
+// An event is called progress, or what the load came to: done, failed, cancelled (or idle before the first one). The stream goes on with the next
+// load, until the client goes or the server shuts down. A client that is slow misses events, never the last one. One that accepts
+// application/json gets the present status instead.
+func (s *server) progress(w http.ResponseWriter, r *http.Request) error {
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		now, _ := s.loads.status()
+		return writeJSON(w, http.StatusOK, now)
+	}
+	select {
+	case s.watchers <- struct{}{}:
+		defer func() { <-s.watchers }()
+	default:
+		return &problem{http.StatusServiceUnavailable, fmt.Sprintf("%d clients follow the load already", cap(s.watchers)), "ask once, with Accept: application/json"}
+	}
+	conn := http.NewResponseController(w)
+	if err := conn.SetReadDeadline(time.Time{}); err != nil { // that of the request would end the stream
+		return err
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache, no-transform")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	// send returns whether the client is still there.
+	send := func(text string) bool {
+		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		_, err := w.Write([]byte(text))
+		return err == nil && conn.Flush() == nil
+	}
+	beat := time.NewTicker(s.heartbeat)
+	defer beat.Stop()
+	draining := s.draining
+	for {
+		now, changed := s.loads.status()
+		text, err := now.event()
+		if err != nil || !send(text) {
+			return err
+		}
+		if draining == nil && !now.running() {
+			return nil
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-changed:
+				waiting = false
+			case <-beat.C:
+				if !send(": still here\n\n") {
+					return nil
+				}
+			case <-r.Context().Done():
+				return nil
+			case <-draining:
+				if !now.running() {
+					return nil
+				}
+				draining = nil // the load is being cancelled: that is the last event
+			}
+		}
+	}
+}
+
+// event is the status as a server-sent event.
+func (st *status) event() (string, error) {
+	name := string(st.State)
+	if st.running() {
+		name = "progress"
+	}
+	data, err := json.Marshal(st)
+	return fmt.Sprintf("event: %s\ndata: %s\n\n", name, data), err
+}
+
+func (st *status) running() bool { return st.State == connecting || st.State == loading }
