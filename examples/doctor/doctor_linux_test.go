@@ -286,6 +286,7 @@ func TestOneThing(t *testing.T) {
 		return func(m *machine) { put(t, m.root, name, content) }
 	}
 	const gpu = "sys/devices/pci0000:10/0000:10:02.0/"
+	_, before, _ := doctor(t, madeUp(t, wellServer(), 16).withNICs(true))
 	for name, c := range map[string]struct {
 		how     func(*machine)
 		want    string // line that is there then
@@ -297,16 +298,46 @@ func TestOneThing(t *testing.T) {
 		"node without RAM": {change("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 0 kB\nNode 1 MemFree: 0 kB\n"), "✗ node 1: CPUs 4-7,12-15, 0 B of memory", false},
 		"quota":            {change("sys/fs/cgroup/user.slice/cpu.max", "250000 100000\n"), "✗ the cgroup allows 2.5 CPUs' worth of time on 16 CPUs", false},
 		"quota above":      {change("sys/fs/cgroup/cpu.max", "50000 100000\n"), "✗ the cgroup allows 0.5 CPUs' worth of time on 16 CPUs", false},
-		"memory limit":     {change("sys/fs/cgroup/user.slice/memory.max", "100000000\n"), "→ docker run --memory=134217728 ", true},
+		"quota below": {func(m *machine) {
+			put(t, m.root, "sys/fs/cgroup/cpu.max", "800000 100000\n")
+			put(t, m.root, "sys/fs/cgroup/user.slice/cpu.max", "700000 100000\n")
+		}, "✗ the cgroup allows 7 CPUs' worth of time on 16 CPUs", false},
+		"quota of both": {func(m *machine) {
+			put(t, m.root, "sys/fs/cgroup/cpu.max", "600000 100000\n")
+			put(t, m.root, "sys/fs/cgroup/user.slice/cpu.max", "700000 100000\n")
+		}, "✗ the cgroup allows 6 CPUs' worth of time on 16 CPUs", false},
+		"cgroup v1, no limit": {func(m *machine) {
+			put(t, m.root, "proc/self/cgroup", "3:memory:/job\n")
+			put(t, m.root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+		}, "✔ 250.8 GiB of memory is available, for a pool", false},
+		"cgroup v1": {func(m *machine) {
+			put(t, m.root, "proc/self/cgroup", "3:memory:/job\n")
+			put(t, m.root, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", "120000000\n")
+		}, "✗ the cgroup allows 114.4 MiB, less than a pool of 64 MiB and 64 MiB for the rest", true},
+		"some pages in use": {change("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "30\n"), "→ sysctl -w vm.nr_hugepages=1026 ", false},
+		"CAP_IPC_LOCK in a user namespace": {func(m *machine) {
+			put(t, m.root, "proc/self/limits", limits("65536", "65536", "1024"))
+			put(t, m.root, "proc/self/status", "CapEff:\t000001ffffffffff\n")
+			put(t, m.root, "proc/self/ns/user", "->proc/self/ns/user:[4026532500]")
+		}, "✗ 64 KiB of memory may be locked", false},
+		"CAP_IPC_LOCK": {func(m *machine) {
+			put(t, m.root, "proc/self/limits", limits("65536", "65536", "1024"))
+			put(t, m.root, "proc/self/status", "CapEff:\t000001ffffffffff\n")
+		}, "✔ memory may be locked without limit (CAP_IPC_LOCK)", false},
+		"just enough files": {change("proc/self/limits", limits("unlimited", "unlimited", "36")), "✔ open files: 36 ", false},
+		"memory limit":      {change("sys/fs/cgroup/user.slice/memory.max", "100000000\n"), "→ docker run --memory=134217728 ", true},
 		"little memory": {func(m *machine) {
 			put(t, m.root, "proc/meminfo", "MemAvailable: 1000 kB\n")
 			put(t, m.root, "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "31\n")
 		}, "✗ 1000 KiB of memory is available, less than a pool of 64 MiB", true},
-		"few files":         {change("proc/self/limits", limits("unlimited", "unlimited", "30")), "✗ open files: 30 (RLIMIT_NOFILE); a connection of 4 I/O queues needs up to 36\n      → ulimit -n 1024", true},
-		"soft memlock":      {change("proc/self/limits", limits("65536", "unlimited", "1024")), "→ ulimit -S -l 65536 ", false},
-		"memlock":           {change("proc/self/limits", limits("65536", "65536", "1024")), "→ ulimit -l unlimited ", false},
-		"slot":              {change(gpu+"max_link_width", "8\n"), "✗ 0000:12:00.0: the slot has 8 of the card's 16 lanes", false},
-		"slow slot":         {change(gpu+"max_link_speed", "16.0 GT/s PCIe\n"), "✔ 0000:12:00.0: PCIe link x16 at 32.0 GT/s PCIe", false},
+		"few files":    {change("proc/self/limits", limits("unlimited", "unlimited", "30")), "✗ open files: 30 (RLIMIT_NOFILE); a connection of 4 I/O queues needs up to 36\n      → ulimit -n 1024", true},
+		"soft memlock": {change("proc/self/limits", limits("65536", "unlimited", "1024")), "→ ulimit -S -l 65536 ", false},
+		"memlock":      {change("proc/self/limits", limits("65536", "65536", "1024")), "→ ulimit -l unlimited ", false},
+		"slot":         {change(gpu+"max_link_width", "8\n"), "✗ 0000:12:00.0: the slot has 8 of the card's 16 lanes", false},
+		"slow slot": {func(m *machine) {
+			put(t, m.root, gpu+"max_link_speed", "16.0 GT/s PCIe\n")
+			put(t, m.root, gpu+"0000:12:00.0/current_link_speed", "16.0 GT/s PCIe\n")
+		}, "✔ 0000:12:00.0: PCIe link x16 at 16.0 GT/s PCIe", false},
 		"promised pages":    {change("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "990\n"), "✗ reserved huge pages: 1024 of 2 MiB (10 free)", false},
 		"library by name":   {func(m *machine) { m.env = func(string) string { return "/elsewhere.so" } }, "✗ libamdhip64.so.7 is not where libraries", false},
 		"memory in use":     {change("sys/fs/cgroup/user.slice/memory.current", "9\n"), "✔ 250.8 GiB of memory is available", false},
@@ -335,16 +366,12 @@ func TestOneThing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := madeUp(t, wellServer(), 16).withNICs(true)
-			_, before, _ := doctor(t, m)
-			require.NotContains(t, before, c.want+"!")
 			c.how(m)
 			status, out, _ := doctor(t, m)
 			require.Contains(t, out, c.want)
 			require.Equal(t, map[bool]int{true: exitFailed, false: exitOK}[c.blocked], status)
 			if strings.HasPrefix(c.want, "✗") || strings.HasPrefix(c.want, "→") {
 				require.NotContains(t, before, c.want)
-				status, _, _ = doctor(t, m, "--strict")
-				require.Equal(t, exitFailed, status)
 			}
 		})
 	}

@@ -103,7 +103,13 @@ func (t topic) pages(f *memoryFacts) {
 	if reserved := reservedText(f.HugePages); reserved != "" {
 		have = reserved
 	}
-	mend := fmt.Sprintf("sysctl -w vm.nr_hugepages=%d   # on a certain node: /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages", pages)
+	reserve := pages
+	for _, s := range f.HugePages {
+		if s.Size == hugePage && s.Total >= 0 && s.Free >= 0 {
+			reserve = s.Total + pages - s.Free
+		}
+	}
+	mend := fmt.Sprintf("sysctl -w vm.nr_hugepages=%d   # on a certain node: /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages", reserve)
 	switch {
 	case f.huge() > 0:
 		t.good("hugepages", "reserved huge pages: %s; the pool takes %d of %s", have, (f.Pool+f.huge()-1)/f.huge(), bytesText(f.huge()))

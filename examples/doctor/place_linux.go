@@ -22,6 +22,8 @@ func (m *machine) place(r *report, f *flags, w *way, up []net.Interface, queues 
 	switch {
 	case f.ioQueues > 0:
 		t.note("queues", "%s, as asked for", count(queues, "I/O queue"))
+	case len(allowed) <= queues:
+		t.note("queues", "%s: there is no CPU to leave to callers", count(queues, "I/O queue"))
 	case min(m.numCPU, defaultQueues) != queues:
 		t.note("queues", "with %s (-i %d, Options.NumIOQueues) a CPU is left to callers; by default it would be %d", count(queues, "I/O queue"), queues, min(m.numCPU, defaultQueues))
 	default:
