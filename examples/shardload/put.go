@@ -5,10 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nvstage/nvstage/nvmetcp"
@@ -94,18 +91,29 @@ func (p *putFlags) put(ctx context.Context, con console, name string) error {
 			return err
 		}
 	}
-	w := &writing{ns: ns, file: file, size: size, pool: pool, latencies: newLatencies(), workers: writersPerQueue * len(info.Queues)}
+	latencies := newLatencies()
+	saver := &staging.Saver{Pool: pool, OnIO: func(write *staging.Read) {
+		if write.Err == nil {
+			latencies.add(write.Latency)
+		}
+	}}
+	written := func() int64 { return saver.Stats().Written }
 	r := &report{Command: "put", Tensors: len(shard.Tensors), Bytes: size}
 	r.Shards = []shardReport{{NSID: ns.NSID(), Bytes: size, Tensors: len(shard.Tensors), File: name}}
 	begun, cpu := time.Now(), cpuTime()
-	stop := watch(con, "writing", "written", size, w.done.Load)
-	err = w.write(ctx)
+	stop := watch(con, "writing", "written", size, written)
+	err = saver.Copy(ctx, ns, file, size)
 	stop()
 	if err != nil {
-		return &partial{verb: "written", done: w.done.Load(), total: size, err: err, hint: w.left}
+		e := &partial{verb: "written", done: written(), total: size, err: err}
+		var save *staging.SaveError
+		if errors.As(err, &save) {
+			e.err, e.hint = save.Err, leftText(save.Left, ns)
+		}
+		return e
 	}
 	r.rate(time.Since(begun), cpuTime()-cpu)
-	r.LatencyUS = w.latencies.report()
+	r.LatencyUS = latencies.report()
 	r.fill(s, pool)
 	if err := r.print(con.out, p.json); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
@@ -151,98 +159,14 @@ func ask(ctx context.Context, con console, question string) error {
 	}
 }
 
-// writersPerQueue is how many writes are under way for each I/O queue.
-const writersPerQueue = 4
-
-// writing is the writing of one file to a namespace.
-//
-// The start of the shard goes last, and until then there is a block of zeros: what has been half
-// written is nobody's shard.
-type writing struct {
-	ns        *nvmetcp.Namespace
-	file      io.ReaderAt
-	size      int64
-	pool      *staging.Pool
-	latencies *latencies
-	workers   int
-
-	left string // what a write that failed leaves behind
-	done atomic.Int64
-}
-
-func (w *writing) write(ctx context.Context) error {
-	if _, err := w.ns.WriteAtContext(ctx, make([]byte, w.ns.BlockSize()), 0); err != nil {
-		if errors.Is(err, nvmetcp.ErrPathLost) {
-			w.left = fmt.Sprintf("namespace %d may hold no shard now: put it again", w.ns.NSID())
-		}
-		return err
+// leftText says what a write that failed has left on a namespace.
+func leftText(left staging.Left, ns *nvmetcp.Namespace) string {
+	switch left {
+	case staging.LeftNoShard:
+		return fmt.Sprintf("namespace %d holds no shard now: put it again", ns.NSID())
+	case staging.LeftUncertain:
+		return fmt.Sprintf("namespace %d may hold no shard now", ns.NSID())
+	default:
+		return ""
 	}
-	w.left = fmt.Sprintf("namespace %d holds no shard now: put it again", w.ns.NSID())
-	if err := w.ns.Flush(ctx); err != nil {
-		return err
-	}
-	if err := w.chunks(ctx, int64(w.pool.Info().BufferSize)); err != nil {
-		return err
-	}
-	if err := w.ns.Flush(ctx); err != nil {
-		return err
-	}
-	if err := w.chunk(ctx, 0); err != nil {
-		return err
-	}
-	return w.ns.Flush(ctx)
-}
-
-// chunks writes all of the file from off on.
-func (w *writing) chunks(ctx context.Context, off int64) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var (
-		next = atomic.Int64{}
-		step = int64(w.pool.Info().BufferSize)
-		wg   sync.WaitGroup
-	)
-	next.Store(off)
-	for range w.workers {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				at := next.Add(step) - step
-				if at >= w.size {
-					return
-				}
-				if err := w.chunk(ctx, at); err != nil {
-					cancel(err) // the first one is the cause
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
-}
-
-// chunk writes one buffer of the file, filled up with zeros to whole blocks.
-func (w *writing) chunk(ctx context.Context, off int64) error {
-	buf, err := w.pool.Get(ctx)
-	if err != nil {
-		return err
-	}
-	defer buf.Release()
-	n := min(int64(len(buf.Bytes())), w.size-off)
-	block := int64(w.ns.BlockSize())
-	b := buf.Bytes()[:(n+block-1)/block*block]
-	if got, err := w.file.ReadAt(b[:n], off); int64(got) < n {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the file has become shorter")
-		}
-		return fmt.Errorf("reading the file at %d: %w", off, err)
-	}
-	clear(b[n:])
-	begun := time.Now()
-	if _, err := w.ns.WriteAtContext(ctx, b, off); err != nil {
-		return err
-	}
-	w.latencies.add(time.Since(begun))
-	w.done.Add(n)
-	return nil
 }
