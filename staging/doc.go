@@ -3,7 +3,8 @@
 // Three parts, each usable alone:
 //
 //   - [Pool] is a fixed amount of pinned staging memory, cut into buffers of one size.
-//   - [Header] is a safetensors header: parsed as strictly as the reference implementation does, and written.
+//   - [Header] and [GGUF] are the headers of safetensors and GGUF shards: parsed as strictly as the reference
+//     implementations do, and written. [Index] says which file of a model has which tensor; a [RawShard] needs no header.
 //   - [Loader] streams the tensors of one or several shards over all queues of their sources through the
 //     pool's buffers, either into a [Device] ([Loader.Stream]) or to the consumer itself ([Loader.Pieces]).
 //

@@ -224,8 +224,20 @@ func ggufScalar[T ggufNumber](c *ggufScanner) (v T) {
 	return v
 }
 
-func (c *ggufScanner) u32() uint32 { return ggufScalar[uint32](c) }
-func (c *ggufScanner) u64() uint64 { return ggufScalar[uint64](c) }
+func (c *ggufScanner) u32() uint32 {
+	if b := c.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+// u64 is not ggufScalar, which is slower: there are hundreds of thousands of strings, each with its length.
+func (c *ggufScanner) u64() uint64 {
+	if b := c.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
 
 // str takes a string of at most limit bytes.
 func (c *ggufScanner) str(limit uint64) string {

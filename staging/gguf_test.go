@@ -579,3 +579,17 @@ func FuzzReadGGUF(f *testing.F) {
 		require.True(t, bytes.Equal(text, textAgain)) // values, too: they may be NaNs, which are not equal
 	})
 }
+
+// A header like that of a model with a large vocabulary.
+func BenchmarkReadGGUF(b *testing.B) {
+	word := func() string { return "▁token" }
+	file, _ := ggufFile(b, nil, GGUFPair{"tokenizer.ggml.tokens", randomArray(150_000, word)}, GGUFPair{"tokenizer.ggml.merges", randomArray(280_000, word)},
+		GGUFPair{"tokenizer.ggml.token_type", make([]int32, 150_000)}, GGUFPair{"tokenizer.ggml.scores", make([]float32, 150_000)})
+	b.SetBytes(int64(len(file)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := readGGUFBytes(file, NoTrailing); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
