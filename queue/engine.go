@@ -239,6 +239,7 @@ func (e *engine) takeIn() (busy bool) {
 			c := f.Next()
 			if c == nil {
 				f.dry = true
+				e.yields = callerYields // somebody is to fill it again
 				break
 			}
 			c.reset()
