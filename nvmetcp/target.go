@@ -38,10 +38,10 @@ func withPort(addr, port string) (string, error) {
 		return net.JoinHostPort(ip.String(), port), nil
 	}
 	host, p, err := net.SplitHostPort(addr)
+	if ae := (*net.AddrError)(nil); errors.As(err, &ae) && ae.Err == "missing port in address" {
+		host, p, err = net.SplitHostPort(addr + ":" + port) // which "[2001:db8::1]x" still does not have
+	}
 	if err != nil {
-		if ae := (*net.AddrError)(nil); errors.As(err, &ae) && ae.Err == "missing port in address" {
-			return withPort(addr+":"+port, port)
-		}
 		return "", fmt.Errorf("nvmetcp: Target.Addr %q: %w; want an address like 192.0.2.10:4420 or [2001:db8::1]:4420", addr, err)
 	}
 	if host == "" {

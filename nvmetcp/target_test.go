@@ -23,6 +23,8 @@ func TestTargetAddr(t *testing.T) {
 		"host:70000":             "",
 		"host:http":              "",
 		"1:2:3":                  "",
+		"[::1]x":                 "",
+		"[::1]]":                 "",
 		"tcp://192.0.2.1:4420/x": "",
 	} {
 		got, err := withPort(in, DefaultPort)
