@@ -75,8 +75,12 @@ func newServer(l *loads, m *metrics, defaults source, drain time.Duration, log *
 		return nil
 	})
 	s.handle("", "/", s.unknown)
+	sameOrigin := http.NewCrossOriginProtection() // a web page that somebody looks at must not swap models
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, &problem{http.StatusForbidden, "the request comes from another site's page", "send it from elsewhere than a browser"})
+	}))
 	s.http = http.Server{
-		Handler:           http.NewCrossOriginProtection().Handler(s.mux), // a web page that somebody looks at must not swap models
+		Handler:           sameOrigin.Handler(s.mux),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
