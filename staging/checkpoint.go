@@ -48,7 +48,8 @@ func (s *Saver) Stats() SaveStats {
 type SaveTensor struct {
 	TensorInfo
 
-	// Memory holds exactly the tensor's bytes, and is read until Save has returned. It may be nil for a tensor without bytes.
+	// Memory holds exactly the tensor's bytes, and must not change until Save has returned: what lies on the host is
+	// written from there, without a copy. It may be nil for a tensor without bytes.
 	Memory Memory
 	// Device is whose memory it is; nil means [Host].
 	Device Device
@@ -77,17 +78,17 @@ func (s *Saver) Save(ctx context.Context, sink Sink, tensors []SaveTensor, metad
 // Copy writes a shard that is already in its form, such as a file: the first size bytes of r to the start of sink, filled
 // up with zeros to a block. It may be of any format that begins with its magic. Otherwise it is as [Saver.Save].
 func (s *Saver) Copy(ctx context.Context, sink Sink, r io.ReaderAt, size int64) error {
-	return s.write(ctx, sink, image{size: size, fill: func(dst []byte, off int64, done func(error)) {
+	return s.write(ctx, sink, image{size: size, fill: func(dst []byte, off int64, done func([]byte, error)) {
 		n := min(int64(len(dst)), size-off)
 		clear(dst[n:])
 		if got, err := r.ReadAt(dst[:n], off); int64(got) < n {
 			if err == nil || errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			done(fmt.Errorf("staging: reading what is to be written, %d bytes at %d: %w", n, off, err))
+			done(nil, fmt.Errorf("staging: reading what is to be written, %d bytes at %d: %w", n, off, err))
 			return
 		}
-		done(nil)
+		done(dst, nil)
 	}})
 }
 

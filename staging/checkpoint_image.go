@@ -8,11 +8,12 @@ import (
 	"sync"
 )
 
-// image is what a sink is to hold from its start: size bytes. fill gives any range of it, with zeros behind its end. Until it
-// calls done, exactly once and from any goroutine, dst is being written.
+// image is what a sink is to hold from its start: size bytes. fill gives any range of it, with zeros behind its end: it
+// calls done, exactly once and from any goroutine, with dst, or with memory of the host that holds the range already.
+// Until then dst is being written.
 type image struct {
 	size int64
-	fill func(dst []byte, off int64, done func(error))
+	fill func(dst []byte, off int64, done func([]byte, error))
 }
 
 // checkpoint is the image of tensors.
@@ -72,8 +73,9 @@ func (c *checkpoint) align(block int) error {
 	return nil
 }
 
-// fill copies a range of the image out of the devices, all its parts at once.
-func (c *checkpoint) fill(dst []byte, off int64, done func(error)) {
+// fill copies a range of the image out of the devices, all its parts at once. What lies on the host as it is to be
+// written is not copied.
+func (c *checkpoint) fill(dst []byte, off int64, done func([]byte, error)) {
 	end := off + int64(len(dst))
 	if off < int64(len(c.text)) {
 		copy(dst, c.text[off:])
@@ -81,7 +83,7 @@ func (c *checkpoint) fill(dst []byte, off int64, done func(error)) {
 	if end > c.header.Size {
 		clear(dst[max(off, c.header.Size)-off:])
 	}
-	parts := &join{left: 1, done: done}
+	parts := &join{left: 1, done: func(err error) { done(dst, err) }}
 	data := c.header.DataOffset
 	first := sort.Search(len(c.tensors), func(i int) bool { return data+c.tensors[i].End > off })
 	for i := first; i < len(c.tensors) && data+c.tensors[i].Begin < end; i++ {
@@ -89,6 +91,10 @@ func (c *checkpoint) fill(dst []byte, off int64, done func(error)) {
 		from, to := max(off, data+t.Begin), min(end, data+t.End)
 		if from == to {
 			continue
+		}
+		if _, ok := t.Device.(Host); ok && from == off && to == end {
+			done(t.Memory.Bytes()[from-data-t.Begin:to-data-t.Begin], nil)
+			return
 		}
 		parts.add()
 		t.Device.CopyOut(dst[from-off:to-off:to-off], t.Memory, from-data-t.Begin, func(err error) {

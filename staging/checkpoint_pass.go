@@ -115,8 +115,9 @@ func (p *pass) produce() {
 			continue
 		}
 		p.filling.Add(1)
-		p.img.fill(sl.io.Buf, sl.io.Off, func(err error) {
+		p.img.fill(sl.io.Buf, sl.io.Off, func(b []byte, err error) {
 			defer p.filling.Done()
+			sl.io.Buf = b
 			switch {
 			case err != nil:
 				p.fail(err)

@@ -201,6 +201,24 @@ func TestSaveSmallPools(t *testing.T) {
 	loadsAs(t, &ReaderSource{ReaderAt: d, Bytes: d.Size(), Block: 512}, nil, nil)
 }
 
+// What lies on the host is not copied, but for what shares a buffer with something else.
+func TestSaveLends(t *testing.T) {
+	x := randomTensor(rand.New(rand.NewPCG(1, 1)), "t", 64<<10)
+	b := x.Memory.Bytes()
+	lent := 0
+	s := &Saver{Pool: newPool(t, 3, 4096), Verify: true, OnIO: func(r *Read) {
+		if at := r.Off - 512; r.Write && at >= 0 && &r.Buf[0] == &b[at] {
+			lent += len(r.Buf)
+		}
+	}}
+	d := newCached(t, 512, make([]byte, 1<<20))
+	d.queues = 1
+	_, err := s.Save(t.Context(), d, []SaveTensor{x}, nil)
+	require.NoError(t, err)
+	require.Equal(t, imageOf(t, []SaveTensor{x}, nil, 512), d.data[:512+len(b)])
+	require.Equal(t, len(b), lent)
+}
+
 // A copy out of a device that fails.
 func TestSaveCopyFails(t *testing.T) {
 	for failAt := 1; ; failAt++ {

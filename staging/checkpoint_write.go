@@ -78,12 +78,14 @@ func (w *saving) run(ctx context.Context) (Left, error) {
 	if err := w.invalidate(ctx); err != nil {
 		return LeftUncertain, err
 	}
-	first, err := w.body(ctx)
+	if err := w.body(ctx); err != nil {
+		return LeftNoShard, err
+	}
+	first, err := w.first(ctx)
 	if err != nil {
 		return LeftNoShard, err
 	}
-	defer first.Release()
-	if err := w.commit(ctx, first.Bytes()[:w.block]); err != nil {
+	if err := w.commit(ctx, first); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		// No other block: the first one may yet get there, late, and then all else must be as it says.
@@ -123,34 +125,39 @@ func (w *saving) flush(ctx context.Context) error {
 	return nil
 }
 
-// body stores all but the first block, and returns a buffer with what that is to be.
-func (w *saving) body(ctx context.Context) (Buffer, error) {
+// body stores all but the first block.
+func (w *saving) body(ctx context.Context) error {
 	var sums []uint32
 	if w.saver.Verify {
 		sums = make([]uint32, (w.end+w.chunk-1)/w.chunk)
 	}
 	if err := w.pass(ctx, true, sums); err != nil {
-		return Buffer{}, err
+		return err
 	}
 	if err := w.flush(ctx); err != nil {
-		return Buffer{}, err
+		return err
 	}
 	if w.saver.Verify {
-		if err := w.pass(ctx, false, sums); err != nil {
-			return Buffer{}, err
-		}
+		return w.pass(ctx, false, sums)
 	}
-	buf, err := w.saver.Pool.Get(ctx)
+	return nil
+}
+
+// first is what the first block is to be.
+func (w *saving) first(ctx context.Context) ([]byte, error) {
+	buf, err := w.saver.Pool.Get(ctx) // devices copy to staging memory
 	if err != nil {
-		return Buffer{}, err
+		return nil, err
 	}
+	defer buf.Release()
+	var first []byte
 	done := make(chan error, 1)
-	w.img.fill(buf.Bytes()[:w.block], 0, func(err error) { done <- err })
-	if err := <-done; err != nil {
-		buf.Release()
-		return Buffer{}, err
-	}
-	return buf, nil
+	w.img.fill(buf.Bytes()[:w.block], 0, func(b []byte, err error) {
+		first = bytes.Clone(b)
+		done <- err
+	})
+	err = <-done
+	return first, err
 }
 
 // commit stores the first block.
