@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestTree(t *testing.T) {
 		"link": "->dir/a", "status": "Name:\tx\nSeccomp:\t2\n", "meminfo": "MemAvailable:   100 kB\nMemBad: 9\n", "escape": "->../..",
 	}.write(t)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "huge"), nil, 0o644))
-	require.NoError(t, os.Truncate(filepath.Join(root, "huge"), 1<<40))
+	require.NoError(t, os.Truncate(filepath.Join(root, "huge"), 64<<20))
 	require.NoError(t, unix.Mkfifo(filepath.Join(root, "pipe"), 0o644))
 	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(root, "zero")))
 	m := tree{root}
@@ -86,6 +87,12 @@ func TestTree(t *testing.T) {
 	for _, name := range []string{"loop", "escape", "none"} {
 		require.Empty(t, m.resolved(name), name)
 	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := m.text("huge")
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "is longer than 64 KiB")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "no more than that is read")
 	require.Nil(t, m.dir("n"))
 	require.Nil(t, m.dir("none"))
 }
