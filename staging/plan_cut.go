@@ -30,7 +30,7 @@ type item struct {
 	index      int
 	dev        Device
 	start, end int64 // on the source
-	joins      bool  // it is read together with the item before it
+	joins      bool  // it is read together with an item before it, or lies between such
 	mem        Memory
 	missing    int64 // bytes that have not reached mem
 	sum        hashing
@@ -83,7 +83,9 @@ func (c *cutter) add(index int, t PlanTensor, share bool) error {
 		g.items = append(g.items, it)
 		g.start, g.end = min(g.start, it.start), max(g.end, it.end)
 		g.dense = g.dense || dense
-		it.joins = true
+		for _, between := range c.items[g.items[0].index+1:] { // empty ones, too
+			between.joins = true
+		}
 		return nil
 	}
 	g := &group{items: []*item{it}, start: it.start, end: it.end, strided: strided, dense: dense}

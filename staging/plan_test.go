@@ -282,3 +282,19 @@ func TestConsumerPanics(t *testing.T) {
 	})
 	require.Zero(t, pool.Out())
 }
+
+// Workers take the slots that were filled first, in whatever order they become complete.
+func TestRingInsert(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	q := ring{slots: make([]*slot, 7), at: 5}
+	for range 50 {
+		seqs := r.Perm(7)
+		for _, seq := range seqs {
+			q.insert(&slot{seq: int64(seq)})
+		}
+		for want := range 7 {
+			require.EqualValues(t, want, q.pop().seq)
+		}
+		require.Nil(t, q.pop())
+	}
+}

@@ -306,3 +306,20 @@ func TestSlicesForSeveralDevicesAreReadOnce(t *testing.T) {
 		require.NoError(t, g.Close())
 	}
 }
+
+// What is left between the slices of several devices is read through where it is small, as within one slice.
+func TestSmallHolesBetweenSlicesAreReadThrough(t *testing.T) {
+	shard, count, want := oneTensor(rand.New(rand.NewPCG(1, 1)), 512, 1<<20, U8, 20, 24_000)
+	var plan Plan
+	for _, from := range []int64{0, 10_000} {
+		x, err := shard.Plan()[0].Slice(1, from, from+6000)
+		require.NoError(t, err)
+		plan = append(plan, x)
+	}
+	l := &Loader{Pool: newPool(t, 3, DefaultBufferSize), Ahead: 1 << 20}
+	for i, got := range loadAll(t, l, plan) {
+		require.Equal(t, sliceOf(plan[i], want), got)
+	}
+	count.each(t, 1)
+	require.LessOrEqual(t, l.Stats().Reads, int64(2), "holes of 4000 and 8000 bytes")
+}

@@ -369,11 +369,16 @@ func randomSlices(t testing.TB, r *rand.Rand, plan Plan, dev Device) Plan {
 		switch dim := r.IntN(len(x.Shape)); r.IntN(5) {
 		case 0:
 			out = append(out, x)
-		case 1: // any part
-			from := r.Int64N(x.Shape[dim] + 1)
-			part, err := x.Slice(dim, from, from+r.Int64N(x.Shape[dim]-from+1))
-			require.NoError(t, err)
-			out = append(out, part)
+		case 1: // any parts, which may overlap, and the whole
+			for range 1 + r.IntN(3) {
+				from := r.Int64N(x.Shape[dim] + 1)
+				part, err := x.Slice(dim, from, from+r.Int64N(x.Shape[dim]-from+1))
+				require.NoError(t, err)
+				out = append(out, part)
+			}
+			if r.IntN(2) == 0 {
+				out = append(out, x)
+			}
 		case 2: // on several devices
 			out = append(out, Plan{x}.To(dev)...)
 			out = append(out, x)
