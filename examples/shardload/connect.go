@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"io"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/nvstage/nvstage/nvmetcp"
@@ -101,9 +103,16 @@ func (s *session) absent(ctx context.Context, nsid uint32) error {
 
 func nsidListOf(list []uint32) *nsidList { return (*nsidList)(&list) }
 
-// openModel opens the shards on namespaces.
-func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace) (*staging.Model, error) {
+// openModel opens the shards on namespaces: those of an index, if a file has one.
+func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace, index string) (*staging.Model, error) {
 	info := s.sub.Controller()
+	if index != "" {
+		m, err := openIndexed(ctx, spaces, index)
+		if err != nil {
+			return nil, fmt.Errorf("namespaces %s of subsystem %q at %s, index %s: %w", namespaceList(spaces), info.NQN, info.Addr, index, err)
+		}
+		return m, nil
+	}
 	var shards []*staging.Shard
 	seen := map[string]uint32{}
 	for _, ns := range spaces {
@@ -131,6 +140,32 @@ func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace) (*
 	return m, nil
 }
 
+// openIndexed opens the shards of an index, which lie on the namespaces in the order of their names.
+func openIndexed(ctx context.Context, spaces []*nvmetcp.Namespace, name string) (*staging.Model, error) {
+	x, err := readIndex(name)
+	if err != nil {
+		return nil, err
+	}
+	files := x.Files()
+	if len(files) != len(spaces) {
+		return nil, fmt.Errorf("%d shards, and %d namespaces: choose with --nsid, in the order of the shards' names", len(files), len(spaces))
+	}
+	return staging.OpenIndexed(ctx, x, func(file string) (staging.Source, error) { return spaces[slices.Index(files, file)], nil })
+}
+
+func readIndex(name string) (*staging.Index, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, staging.MaxHeader+1)) // one more, for ParseIndex to refuse
+	if err != nil {
+		return nil, err
+	}
+	return staging.ParseIndex(text)
+}
+
 func namespaceList(spaces []*nvmetcp.Namespace) string {
 	var list nsidList
 	for _, ns := range spaces {
@@ -150,12 +185,4 @@ func shardHint(err error) string {
 		return "; write the shard again with shardload put"
 	}
 	return ""
-}
-
-// newPool makes the staging memory.
-func newPool(size byteSize) (*staging.Pool, error) {
-	if size < staging.DefaultBufferSize {
-		return nil, usagef("--memory %s: want %s or more", strings.TrimSpace(size.String()), bytesText(staging.DefaultBufferSize))
-	}
-	return staging.NewPool(staging.PoolConfig{Bytes: int64(size)})
 }

@@ -69,6 +69,7 @@ var libraryWords = strings.NewReplacer(
 	"HostTraddr", "--host-traddr", "HostIface", "--host-iface",
 	"list what is there with discovery", "shardload discover lists what is there",
 	"discovery lists them", "shardload discover lists them",
+	"in Config.Library or ", "in ",
 	"set Host.ID to a UUID", "give with --hostid a UUID",
 	"set Host.NQN and Host.ID, or use UniqueHost", "give --hostnqn and --hostid",
 )

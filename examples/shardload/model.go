@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -151,12 +152,16 @@ func split(tensors []staging.TensorInfo, f modelFlags) (*model, error) {
 	return m, nil
 }
 
-// checksums returns the CRC-32C of each tensor as it is made, in hex: computed here and now.
-func (m *model) checksums() map[string]string {
+// checksums returns the CRC-32C of each tensor, or slice, of a plan as it is made, in hex: computed here and now.
+func (m *model) checksums(plan staging.Plan) map[string]string {
 	parts := make([]map[string]string, len(m.shards))
+	wanted := make(map[string]staging.PlanTensor, len(plan))
+	for _, t := range plan {
+		wanted[t.Name] = t
+	}
 	var wg sync.WaitGroup
 	for i, s := range m.shards {
-		wg.Go(func() { parts[i] = s.checksums() })
+		wg.Go(func() { parts[i] = s.checksums(wanted) })
 	}
 	wg.Wait()
 	all := map[string]string{}
@@ -176,8 +181,9 @@ type modelShard struct {
 	seed   uint64
 }
 
-// layOut makes it a safetensors shard of these tensors.
+// layOut makes it a safetensors shard of these tensors, in the order of their names, as real ones are: layer 10 comes before layer 2.
 func (s *modelShard) layOut(tensors []staging.TensorInfo) (err error) {
+	tensors = slices.SortedFunc(slices.Values(tensors), func(a, b staging.TensorInfo) int { return strings.Compare(a.Name, b.Name) })
 	if s.header, err = staging.NewHeader(tensors, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
@@ -298,18 +304,45 @@ func splitMix64(n uint64) uint64 {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func (s *modelShard) checksums() map[string]string {
-	sums := make(map[string]string, len(s.header.Tensors))
+func (s *modelShard) checksums(wanted map[string]staging.PlanTensor) map[string]string {
+	sums := map[string]string{}
 	buf := make([]byte, 256<<10)
 	for i := range s.header.Tensors {
 		t := &s.header.Tensors[i]
+		slice, ok := wanted[t.Name]
+		if !ok {
+			continue
+		}
 		h := crc32.New(castagnoli)
-		for off := t.Begin; off < t.End; off += int64(len(buf)) {
-			b := buf[:min(int64(len(buf)), t.End-off)]
-			s.fill(b, s.header.DataOffset+off)
-			h.Write(b)
+		for begin, end := range runs(t, slice) {
+			for off := begin; off < end; off += int64(len(buf)) {
+				b := buf[:min(int64(len(buf)), end-off)]
+				s.fill(b, s.header.DataOffset+off)
+				h.Write(b)
+			}
 		}
 		sums[t.Name] = hex.EncodeToString(h.Sum(nil))
 	}
 	return sums
+}
+
+// runs are the ranges of a shard's data that a slice of tensor t has, or all of t. It knows nothing of how slices are loaded.
+func runs(t *staging.TensorInfo, slice staging.PlanTensor) iter.Seq2[int64, int64] {
+	return func(yield func(begin, end int64) bool) {
+		if slice.Of == nil {
+			yield(t.Begin, t.End)
+			return
+		}
+		rows, size := int64(1), t.Shape[slice.Dim]
+		for _, d := range t.Shape[:slice.Dim] {
+			rows *= d
+		}
+		row := t.Bytes() / rows
+		for begin := t.Begin; begin < t.End; begin += row {
+			from := begin + slice.From*row/size
+			if !yield(from, from+slice.Shape[slice.Dim]*row/size) {
+				return
+			}
+		}
+	}
 }

@@ -14,12 +14,12 @@ import (
 )
 
 func putCommand(fs *pflag.FlagSet) runner {
-	p := putFlags{memory: staging.DefaultPoolBytes}
+	var p putFlags
 	p.connectFlags.add(fs, nvmetcp.DefaultPort)
 	p.addIO(fs)
 	fs.Var(&p.nsids, "nsid", "namespace to write to")
 	fs.BoolVarP(&p.yes, "yes", "y", false, "do not ask before what is on the namespace is overwritten")
-	fs.Var(&p.memory, "memory", "memory for data on its way")
+	p.poolFlags.add(fs)
 	fs.BoolVar(&p.json, "json", false, "print the report as a JSON object")
 	return func(ctx context.Context, con console, args []string) error {
 		if len(args) != 1 {
@@ -40,10 +40,10 @@ func putCommand(fs *pflag.FlagSet) runner {
 
 type putFlags struct {
 	connectFlags
-	nsids  nsidList
-	memory byteSize
-	yes    bool
-	json   bool
+	poolFlags
+	nsids nsidList
+	yes   bool
+	json  bool
 }
 
 // put writes the shard in a file to a namespace.
@@ -62,11 +62,11 @@ func (p *putFlags) put(ctx context.Context, con console, name string) error {
 		return err
 	}
 	size := stat.Size()
-	pool, err := newPool(p.memory)
+	pool, _, err := p.poolFlags.open(nil)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(con, pool)
 	setup, cancel := p.within(ctx)
 	defer cancel()
 	s, err := p.connect(setup, host, p.target())

@@ -22,6 +22,8 @@ type report struct {
 	Command    string         `json:"command"`
 	Target     targetReport   `json:"target"`
 	Shards     []shardReport  `json:"shards"`
+	Plan       *planReport    `json:"plan,omitempty"`
+	Device     *deviceReport  `json:"device,omitempty"`
 	Tensors    int            `json:"tensors"`
 	Bytes      int64          `json:"bytes"`
 	Seconds    float64        `json:"seconds"`
@@ -34,6 +36,7 @@ type report struct {
 	Notes      []string       `json:"notes"`
 	Retries    uint64         `json:"retries"`
 	Pool       poolReport     `json:"pool"`
+	PeakBytes  int64          `json:"peak_bytes,omitempty"`
 	Checksums  *checkedReport `json:"checksums,omitempty"`
 }
 
@@ -46,10 +49,11 @@ type targetReport struct {
 }
 
 type shardReport struct {
-	NSID    uint32 `json:"nsid"`
-	Bytes   int64  `json:"bytes"`
-	Tensors int    `json:"tensors"`
-	File    string `json:"file,omitempty"`
+	NSID    uint32     `json:"nsid"`
+	Bytes   int64      `json:"bytes"`
+	Tensors int        `json:"tensors"`
+	File    string     `json:"file,omitempty"`
+	LZ4     *lz4Report `json:"lz4,omitempty"`
 }
 
 type cpuReport struct {
@@ -73,9 +77,15 @@ type milestones struct {
 	Opened      float64 `json:"opened"` // connected, and the shards' headers read: where the load begins
 	FirstTensor float64 `json:"first_tensor"`
 	Tensor      string  `json:"first_tensor_name"`
-	FirstLayer  float64 `json:"first_layer,omitempty"`
-	Layer       string  `json:"first_layer_name,omitempty"`
-	Total       float64 `json:"total"`
+
+	// The first numbered layer and all that a forward pass needs before it, in the order of the plan and in that of the files.
+	FirstLayer            float64 `json:"first_layer,omitempty"`
+	Layer                 string  `json:"first_layer_name,omitempty"`
+	FirstLayerBytes       int64   `json:"first_layer_bytes,omitempty"`
+	FirstLayerInFileOrder float64 `json:"first_layer_in_file_order,omitempty"`
+
+	FirstToken float64 `json:"first_token"` // all that a forward pass needs, which is the same in any order
+	Total      float64 `json:"total"`
 }
 
 type queueReport struct {
@@ -95,21 +105,13 @@ type pinningReport struct {
 	Reason    string `json:"reason"`
 }
 
-type poolReport struct {
-	Bytes         int64  `json:"bytes"`
-	BufferBytes   int    `json:"buffer_bytes"`
-	HugePages     bool   `json:"hugepages"`
-	HugePagesNote string `json:"hugepages_note,omitempty"`
-	LockedBytes   int64  `json:"locked_bytes"`
-	LockNote      string `json:"lock_note,omitempty"`
-}
-
 // checkedReport is how a comparison of checksums went.
 type checkedReport struct {
-	Algorithm string   `json:"algorithm"`
-	Against   string   `json:"against"`
-	Compared  int      `json:"compared"`
-	Wrong     []string `json:"wrong"`
+	Algorithm  string   `json:"algorithm"`
+	Against    string   `json:"against"`
+	Compared   int      `json:"compared"`
+	CopiedBack bool     `json:"copied_back"` // from the device
+	Wrong      []string `json:"wrong"`
 }
 
 // fill takes over what the session and the pool know.
@@ -133,11 +135,8 @@ func (r *report) fill(s *session, pool *staging.Pool) {
 	if c.KATO > 0 && c.Identify.KAS == 0 {
 		r.Notes = append(r.Notes, "the controller has no keep alive: a silent loss shows only when a command times out")
 	}
-	p := pool.Info()
-	r.Pool = poolReport{
-		Bytes: p.Bytes, BufferBytes: p.BufferSize, HugePages: p.HugePages, HugePagesNote: p.HugePagesNote,
-		LockedBytes: p.LockedBytes, LockNote: p.LockNote,
-	}
+	r.Pool = newPoolReport(pool.Info())
+	r.PeakBytes = peakMemory()
 	r.Retries = s.sub.Stats().Retries
 }
 
@@ -183,17 +182,27 @@ func (r *report) text(w io.Writer) error {
 	l := r.LatencyUS
 	line("latency", "p50 %s, p95 %s, p99 %s, p99.9 %s, of %d commands", microsText(l.P50), microsText(l.P95), microsText(l.P99), microsText(l.P999), l.IOs)
 	if m := r.Milestones; m != nil {
-		layer := "no layers"
-		if m.Layer != "" {
-			layer = "first layer " + secondsText(m.FirstLayer) + " (" + nameText(m.Layer) + ")"
+		line("time to", "%s", m)
+	}
+	if r.Plan != nil {
+		line("plan", "%s", r.Plan)
+	}
+	if r.Device != nil {
+		line("device", "%s", r.Device)
+	}
+	for _, shard := range r.Shards {
+		if shard.LZ4 != nil {
+			line("lz4", "namespace %d: %s", shard.NSID, shard.LZ4.text)
 		}
-		line("time to", "connect and open %s, first tensor %s (%s), %s, all %s", secondsText(m.Opened), secondsText(m.FirstTensor), nameText(m.Tensor), layer, secondsText(m.Total))
 	}
 	for _, e := range r.engine() {
 		line("engine", "%s", e)
 	}
 	line("pinning", "%s", r.Pinning)
 	line("pool", "%s", r.Pool)
+	if r.PeakBytes > 0 {
+		line("memory", "%s at the peak of the process, with the pool", bytesText(r.PeakBytes))
+	}
 	for _, n := range r.Notes {
 		line("note", "%s", n)
 	}
@@ -205,7 +214,7 @@ func (r *report) text(w io.Writer) error {
 		line("note", "%d commands were sent again", r.Retries)
 	}
 	if c := r.Checksums; c != nil {
-		line("checksums", "%s of %d tensors compared with %s: %s", c.Algorithm, c.Compared, c.Against, c.verdict())
+		line("checksums", "%s of %d tensors %scompared with %s: %s", c.Algorithm, c.Compared, c.how(), c.Against, c.verdict())
 		for _, wrong := range c.Wrong[:min(len(c.Wrong), maxWrongShown)] {
 			line("", "%s", wrong)
 		}
@@ -297,24 +306,30 @@ func cpusText(cpus []int) string {
 	return strings.Join(s, ",")
 }
 
-func (p poolReport) String() string {
-	s := fmt.Sprintf("%s in buffers of %s", bytesText(p.Bytes), bytesText(int64(p.BufferBytes)))
-	if p.HugePages {
-		s += ", in huge pages"
-	} else {
-		s += ", no huge pages (" + p.HugePagesNote + ")"
-	}
-	if p.LockedBytes == p.Bytes {
-		return s + ", locked"
-	}
-	return s + fmt.Sprintf(", %s locked (%s)", bytesText(p.LockedBytes), p.LockNote)
-}
-
 func (c *checkedReport) verdict() string {
 	if len(c.Wrong) == 0 {
 		return "all right"
 	}
 	return fmt.Sprintf("%d WRONG", len(c.Wrong))
+}
+
+func (c *checkedReport) how() string {
+	if c.CopiedBack {
+		return "copied back from the device and "
+	}
+	return ""
+}
+
+func (m *milestones) String() string {
+	layer := "no layers"
+	if m.Layer != "" {
+		layer = "first layer " + secondsText(m.FirstLayer) + " (" + nameText(m.Layer) + ")"
+		if m.FirstLayerInFileOrder > m.FirstLayer {
+			layer += ", in file order " + secondsText(m.FirstLayerInFileOrder)
+		}
+	}
+	return fmt.Sprintf("connect and open %s, first tensor %s (%s), %s, first token (all) %s",
+		secondsText(m.Opened), secondsText(m.FirstTensor), nameText(m.Tensor), layer, secondsText(m.FirstToken))
 }
 
 func secondsText(s float64) string { return durationText(time.Duration(s * float64(time.Second))) }

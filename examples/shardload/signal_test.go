@@ -17,13 +17,13 @@ import (
 )
 
 func TestInterrupt(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for sig, to := range map[syscall.Signal][]string{syscall.SIGINT: nil, syscall.SIGTERM: {"--device", "host"}} {
 		target := modelTarget(t, 64<<20, 20*time.Millisecond)
-		cmd := program(t, at(target, "", "--memory", "4M")...)
+		cmd := program(t, at(target, "", append(to, "--memory", "4M")...)...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		require.NoError(t, cmd.Start())
-		moved(t, target, 8<<20)
+		moved(t, target, 24<<20) // more than the first tensor, and less than all
 		begun, sets := time.Now(), target.Stats().Fabrics[fabrics.TypePropertySet]
 		require.NoError(t, cmd.Process.Signal(sig))
 		require.Error(t, cmd.Wait())

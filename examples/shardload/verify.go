@@ -37,18 +37,21 @@ func verifyCommand(fs *pflag.FlagSet) runner {
 		if err != nil {
 			return err
 		}
+		if sums != "" && l.rank.ranks > 1 {
+			return usagef("--rank loads parts of tensors, and --sums is of whole ones: compare with --file")
+		}
 		var ref reference
 		if sums != "" {
 			ref, err = readSums(sums)
 		} else {
-			ref, err = referenceOf(ctx, con, files)
+			ref, err = referenceOf(ctx, con, files, &l.rank)
 		}
 		if err != nil {
 			return err
 		}
 		return l.load(ctx, con, &loading{
 			command: "verify", host: host, target: l.target(), hash: "SHA-256",
-			reference: func() reference { return ref },
+			reference: func(staging.Plan) reference { return ref },
 		})
 	}
 }
@@ -94,11 +97,11 @@ func (s *stream) compare(algorithm string, ref reference) *checkedReport {
 
 func newSHA256() hash.Hash { return sha256.New() }
 
-// referenceOf computes the checksums of the tensors of files.
-func referenceOf(ctx context.Context, con console, files []string) (reference, error) {
+// referenceOf computes the checksums of the tensors of files, or of what a rank needs of them.
+func referenceOf(ctx context.Context, con console, files []string, r *rank) (reference, error) {
 	ref := reference{against: strings.Join(files, ", "), sums: map[string]string{}, tensors: map[string]staging.TensorInfo{}}
 	for _, file := range files {
-		err := fileSums(ctx, con, file, func(c *staging.Checksum) error {
+		err := fileSums(ctx, con, file, r, func(c *staging.Checksum) error {
 			if _, ok := ref.sums[c.Name]; ok {
 				return fmt.Errorf("%s: tensor %s is in another file too", file, nameText(c.Name))
 			}
@@ -143,13 +146,17 @@ func openShardFile(ctx context.Context, name string) (f *os.File, s *staging.Sha
 	return f, s, nil
 }
 
-// fileSums gives f the checksums of the tensors of a file, in its order.
-func fileSums(ctx context.Context, con console, name string, f func(*staging.Checksum) error) error {
+// fileSums gives f the checksums of the tensors of a file, in its order, or of what a rank needs of them.
+func fileSums(ctx context.Context, con console, name string, r *rank, f func(*staging.Checksum) error) error {
 	file, shard, err := openShardFile(ctx, name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	plan, err := r.of(shard.Plan())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	pool, err := staging.NewPool(staging.PoolConfig{Bytes: 8 << 20, HugePages: staging.Never, Lock: staging.Never})
 	if err != nil {
 		return err
@@ -157,8 +164,8 @@ func fileSums(ctx context.Context, con console, name string, f func(*staging.Che
 	defer pool.Close()
 	loader := &staging.Loader{Pool: pool}
 	done := func() int64 { return loader.Stats().Bytes }
-	defer watch(con, "reading "+nameText(name), "read", shard.Plan().Bytes(), done)()
-	for c, err := range loader.Checksums(ctx, shard.Plan()) {
+	defer watch(con, "reading "+nameText(name), "read", plan.Bytes(), done)()
+	for c, err := range loader.Checksums(ctx, plan) {
 		if err == nil {
 			err = f(&c)
 		}
@@ -176,7 +183,7 @@ func sumsCommand(*pflag.FlagSet) runner {
 		}
 		out := bufio.NewWriter(con.out)
 		for _, file := range files {
-			err := fileSums(ctx, con, file, func(c *staging.Checksum) error {
+			err := fileSums(ctx, con, file, &rank{}, func(c *staging.Checksum) error {
 				if strings.ContainsAny(c.Name, "\n\r") {
 					return fmt.Errorf("tensor %s: a list cannot hold a name with line breaks", nameText(c.Name))
 				}
