@@ -79,21 +79,13 @@ func (f *feed) Next() (r *Read, done bool) {
 		return nil, false
 	}
 	r = s.read()
-	var wake, tell func()
-	if s.open == nil {
-		if s.head() != f {
-			wake = s.turn()
-		}
-		if f.left == 0 {
-			tell = f.rouse() // its other queues, that there is no more
-		}
+	var wake func()
+	if s.open == nil && s.head() != f {
+		wake = s.turn()
 	}
 	s.mu.Unlock()
 	if wake != nil {
 		wake()
-	}
-	if tell != nil {
-		tell()
 	}
 	s.allocator.Signal()
 	return r, false

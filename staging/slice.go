@@ -97,9 +97,6 @@ func share(t PlanTensor, dim, rank, ranks int) (from, to int64) {
 	size := t.Shape[dim]
 	each, more := size/unit/int64(ranks), size/unit%int64(ranks)
 	begin := func(r int) int64 { return (int64(r)*each + min(int64(r), more)) * unit }
-	if rank == ranks-1 {
-		return begin(rank), size
-	}
 	return begin(rank), begin(rank + 1)
 }
 
