@@ -103,6 +103,10 @@ func (l *Loader) Stream(ctx context.Context, plan Plan, dev Device) iter.Seq2[*T
 
 func (l *Loader) stream(ctx context.Context, plan Plan, dev Device, sum func() hash.Hash) iter.Seq2[*Tensor, error] {
 	return func(yield func(*Tensor, error) bool) {
+		if dev == nil {
+			yield(nil, errors.New("staging: Stream needs a device, such as Host; without one there is Pieces"))
+			return
+		}
 		s, err := l.start(ctx, plan, dev, sum)
 		if err != nil {
 			yield(nil, err)

@@ -912,3 +912,13 @@ func TestRealShard(t *testing.T) {
 		x.Release()
 	}
 }
+
+// Without a device Stream would wait for ever for somebody to allocate.
+func TestStreamWithoutDevice(t *testing.T) {
+	shard, err := OpenShard(t.Context(), plainShard(t, 1, 512))
+	require.NoError(t, err)
+	for tensor, err := range shard.Stream(t.Context(), newPool(t, 2, 4096), nil) {
+		require.Nil(t, tensor)
+		require.ErrorContains(t, err, "needs a device")
+	}
+}
