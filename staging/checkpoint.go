@@ -76,20 +76,25 @@ func (s *Saver) Save(ctx context.Context, sink Sink, tensors []SaveTensor, metad
 }
 
 // Copy writes a shard that is already in its form, such as a file: the first size bytes of r to the start of sink, filled
-// up with zeros to a block. It may be of any format that begins with its magic. Otherwise it is as [Saver.Save].
+// up with zeros to a block. It may be of any format that begins with its magic. r is read at several places at once.
+// Otherwise it is as [Saver.Save].
 func (s *Saver) Copy(ctx context.Context, sink Sink, r io.ReaderAt, size int64) error {
 	return s.write(ctx, sink, image{size: size, fill: func(dst []byte, off int64, done func([]byte, error)) {
-		n := min(int64(len(dst)), size-off)
-		clear(dst[n:])
-		if got, err := r.ReadAt(dst[:n], off); int64(got) < n {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			done(nil, fmt.Errorf("staging: reading what is to be written, %d bytes at %d: %w", n, off, err))
-			return
-		}
-		done(dst, nil)
+		go func() { done(dst, readChunk(r, dst, off, size)) }() // a file may be slow, and the queues wait for nothing
 	}})
+}
+
+// readChunk reads what is at off in the first size bytes of r, with zeros behind them.
+func readChunk(r io.ReaderAt, dst []byte, off, size int64) error {
+	n := min(int64(len(dst)), size-off)
+	clear(dst[n:])
+	if got, err := r.ReadAt(dst[:n], off); int64(got) < n {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("staging: reading what is to be written, %d bytes at %d: %w", n, off, err)
+	}
+	return nil
 }
 
 // Left is what a save that failed has left on its sink.

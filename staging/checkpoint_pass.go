@@ -11,9 +11,9 @@ import (
 
 // pass moves all of an image but its first block between the pool and the sink: it writes it, or reads it back. It implements [Feed].
 //
-// A chunk goes from the producer, who starts the copies from the devices, to the summer, if there are checksums, and
-// on to the queues; when it is read back, from the queues to the summer. Each takes the chunk over by a channel with room
-// for all buffers, so that nobody who hands one on ever waits.
+// The queues themselves start what fills a chunk, when they ask for one. It reaches them by a channel: at once if there is
+// nothing to wait for, or when the device has copied and the summer, who computes the checksums, has seen it. The channels
+// have room for all buffers, so nobody who hands on a chunk ever waits.
 type pass struct {
 	*saving
 
@@ -25,8 +25,10 @@ type pass struct {
 	bySlot  map[*Read]*passSlot
 	ready   chan *passSlot // for the queues
 	summing chan *passSlot // for the summer
-	filling sync.WaitGroup // copies from the devices
+	filling sync.WaitGroup // chunks that are being filled
 
+	mu     sync.Mutex
+	at     int64 // where the next chunk begins
 	chunks int64
 	handed atomic.Int64 // to the queues
 	back   atomic.Int64 // from them
@@ -47,7 +49,7 @@ func (w *saving) pass(ctx context.Context, writing bool, sums []uint32) error {
 	}
 	n := w.saver.Pool.info.Buffers
 	p := &pass{
-		saving: w, writing: writing, sums: sums, slots: make([]passSlot, n), bySlot: make(map[*Read]*passSlot, n),
+		saving: w, writing: writing, sums: sums, at: w.block, slots: make([]passSlot, n), bySlot: make(map[*Read]*passSlot, n),
 		ready: make(chan *passSlot, n), summing: make(chan *passSlot, n),
 	}
 	for i := range p.slots {
@@ -60,8 +62,8 @@ func (w *saving) pass(ctx context.Context, writing bool, sums []uint32) error {
 	p.ctx, p.stop = context.WithCancelCause(ctx)
 	defer p.stop(nil)
 
-	var producer, summer sync.WaitGroup
-	producer.Go(p.produce)
+	defer w.saver.Pool.OnRelease(p.rouse)()
+	var summer sync.WaitGroup
 	summer.Go(p.sum)
 	if err := w.sink.Feed(ctx, p); err != nil {
 		p.fail(err)
@@ -73,7 +75,6 @@ func (w *saving) pass(ctx context.Context, writing bool, sums []uint32) error {
 	if p.handed.Load() < p.chunks {
 		p.fail(errors.New("staging: the sink returned before everything was written"))
 	}
-	producer.Wait()
 	p.filling.Wait()
 	close(p.summing)
 	summer.Wait()
@@ -97,38 +98,45 @@ func (p *pass) rouse() {
 	}
 }
 
-// produce gets a buffer for each chunk, and has it filled.
-func (p *pass) produce() {
-	for off := p.block; off < p.end; {
-		buf, err := p.saver.Pool.Get(p.ctx)
-		if err != nil {
-			p.fail(err)
-			return
-		}
-		next := min((off/p.chunk+1)*p.chunk, p.end)
-		sl := &p.slots[buf.index]
-		sl.buf = buf
-		sl.io = Read{Write: p.writing, Off: off, Buf: buf.Bytes()[: next-off : next-off]}
-		off = next
-		if !p.writing {
-			p.push(sl)
-			continue
-		}
-		p.filling.Add(1)
-		p.img.fill(sl.io.Buf, sl.io.Off, func(b []byte, err error) {
-			defer p.filling.Done()
-			sl.io.Buf = b
-			switch {
-			case err != nil:
-				p.fail(err)
-				sl.buf.Release()
-			case p.sums != nil:
-				p.summing <- sl
-			default:
-				p.push(sl)
-			}
-		})
+// begin starts the next chunk, if there is one, and a buffer for it.
+func (p *pass) begin() bool {
+	p.mu.Lock()
+	if p.at == p.end {
+		p.mu.Unlock()
+		return false
 	}
+	buf, ok := p.saver.Pool.TryGet()
+	if !ok {
+		p.mu.Unlock()
+		return false
+	}
+	off := p.at
+	p.at = min((off/p.chunk+1)*p.chunk, p.end)
+	n := p.at - off
+	p.mu.Unlock()
+
+	sl := &p.slots[buf.index]
+	sl.buf = buf
+	sl.io = Read{Write: p.writing, Off: off, Buf: buf.Bytes()[:n:n]}
+	if !p.writing {
+		p.push(sl)
+		return true
+	}
+	p.filling.Add(1)
+	p.img.fill(sl.io.Buf, off, func(b []byte, err error) {
+		defer p.filling.Done()
+		sl.io.Buf = b
+		switch {
+		case err != nil:
+			p.fail(err)
+			sl.buf.Release()
+		case p.sums != nil:
+			p.summing <- sl
+		default:
+			p.push(sl)
+		}
+	})
+	return true
 }
 
 func (p *pass) push(sl *passSlot) {
@@ -163,9 +171,9 @@ func (p *pass) payload(sl *passSlot) int64 {
 // Attach keeps wake. See [Feed].
 func (p *pass) Attach(wake func()) { p.wake = wake }
 
-// Next hands out the next chunk that is ready. See [Feed].
+// Next hands out a chunk that is ready, and starts others as long as there is none. See [Feed].
 func (p *pass) Next() (r *Read, done bool) {
-	for range 2 { // again when hungry is set: what came just before it woke nobody
+	for looks := 0; looks < 2; { // again when hungry is set: what came just before it woke nobody
 		if p.ctx.Err() != nil || p.handed.Load() == p.chunks {
 			return nil, true
 		}
@@ -173,7 +181,10 @@ func (p *pass) Next() (r *Read, done bool) {
 		case sl := <-p.ready:
 			return &sl.io, p.handed.Add(1) == p.chunks
 		default:
+		}
+		if !p.begin() {
 			p.hungry.Store(true)
+			looks++
 		}
 	}
 	return nil, false

@@ -369,6 +369,14 @@ func TestSaveCopy(t *testing.T) {
 
 		err := s.Copy(t.Context(), d, io.NewSectionReader(bytes.NewReader(shard), 0, int64(len(shard)-1)), int64(len(shard)))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		var se *SaveError
+		require.ErrorAs(t, err, &se)
+		if len(shard) <= 512 {
+			require.Equal(t, LeftAsItWas, se.Left)
+			require.True(t, bytes.Equal(shard, d.data[:len(shard)]))
+			continue
+		}
+		require.Equal(t, LeftNoShard, se.Left)
 		_, err = OpenShard(t.Context(), &ReaderSource{ReaderAt: d, Bytes: d.Size()})
 		require.ErrorIs(t, err, ErrNotShard)
 	}

@@ -75,14 +75,14 @@ func (s *Saver) plan(sink Sink, img image) (*saving, error) {
 }
 
 func (w *saving) run(ctx context.Context) (Left, error) {
+	first, err := w.first(ctx)
+	if err != nil {
+		return LeftAsItWas, err
+	}
 	if err := w.invalidate(ctx); err != nil {
 		return LeftUncertain, err
 	}
 	if err := w.body(ctx); err != nil {
-		return LeftNoShard, err
-	}
-	first, err := w.first(ctx)
-	if err != nil {
 		return LeftNoShard, err
 	}
 	if err := w.commit(ctx, first); err != nil {
