@@ -40,13 +40,14 @@ type engine struct {
 // cancelGrace is how long a cancelled write whose data may still be asked for keeps the queue alive.
 const cancelGrace = 500 * time.Millisecond
 
-// An empty receive costs most of a microsecond, and one that finds little only splits a payload. So there is a rest
-// between two looks at an empty socket, and a longer one while the rest of a large payload is on its way. In
-// measurements both were free in latency and rate, and saved most of the system calls.
-const (
-	lookEvery  = 300 * time.Nanosecond
-	moreComing = 4 * time.Microsecond
-)
+// lookEvery is a rest between two looks at an empty socket, each of which costs most of a microsecond: a third of the
+// system calls at no cost in latency.
+const lookEvery = 300 * time.Nanosecond
+
+// moreComing is the rest of a queue that does not spin, while the rest of a large payload is on its way: it halves the
+// system calls. One that spins has its CPU to itself, and would lose up to a tenth of the rate, because what
+// lies in the socket leaves the cache.
+const moreComing = 4 * time.Microsecond
 
 // minLooks is how often an empty socket is looked at before a queue that spins sleeps, however long that took: when the
 // system ran something else meanwhile, the time says nothing.
@@ -137,8 +138,12 @@ func (e *engine) loop() {
 		if e.now-e.shown > publishEvery {
 			e.publish()
 		}
-		if e.rx.placing() && !refill && e.drv.spins && (n > 0 || holdBack) {
-			rest(moreComing)
+		if e.rx.placing() && !refill && e.drv.spins {
+			if spin <= 0 && (n > 0 || holdBack) {
+				rest(moreComing)
+			} else if n == 0 && holdBack {
+				rest(lookEvery)
+			}
 		}
 		if n > 0 || busy || sent > 0 || holdBack {
 			looks = 0
@@ -150,8 +155,6 @@ func (e *engine) loop() {
 		} else if e.now = nanotime(); e.now-idle >= spin && (spin <= 0 || looks >= minLooks) {
 			e.sleep()
 			looks = 0
-		} else if e.rx.placing() {
-			rest(moreComing)
 		} else {
 			rest(lookEvery)
 		}
