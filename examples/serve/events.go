@@ -10,8 +10,8 @@ import (
 
 // progress follows the loads: server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html, each with the status as JSON.
 // An event is called progress, or what the load came to: done, failed, cancelled (or idle before the first one). The stream goes on with the next
-// load, until the client goes or the server shuts down. A client that is slow misses events, never the last one. One that accepts
-// application/json gets the present status instead.
+// load, until the client goes or the server shuts down. A client that is slow misses events, but never the latest: when the number of the load
+// is higher, the one before has ended. One that accepts application/json gets the present status instead.
 func (s *server) progress(w http.ResponseWriter, r *http.Request) error {
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		now, _ := s.loads.status()
@@ -23,10 +23,6 @@ func (s *server) progress(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return &problem{http.StatusServiceUnavailable, fmt.Sprintf("%d clients follow the load already", cap(s.watchers)), "ask once, with Accept: application/json"}
 	}
-	conn := http.NewResponseController(w)
-	if err := conn.SetReadDeadline(time.Time{}); err != nil { // that of the request would end the stream
-		return err
-	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx
@@ -34,7 +30,8 @@ func (s *server) progress(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	// send returns whether the client is still there.
+	conn := http.NewResponseController(w)
+	// send returns whether the client is still there. The limit for an answer as a whole becomes one for each event.
 	send := func(text string) bool {
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 		_, err := w.Write([]byte(text))

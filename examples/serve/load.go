@@ -155,8 +155,8 @@ func (l *loads) read(ctx, setup context.Context, ld *load, id int, sub *nvmetcp.
 	m.onFree = func() {
 		l.limit.Release(m.bytes)
 		l.metrics.models.Dec()
-		l.models.Done()
 		l.log.Info("model freed", "load", id)
+		l.models.Done()
 	}
 	m.users.Store(1)
 

@@ -17,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,45 +61,6 @@ func startTarget(t *testing.T, spaces ...[]byte) *nvmetest.Target {
 	return target
 }
 
-// gate holds reads back.
-type gate struct {
-	mu     sync.Mutex
-	passes int
-	opened chan struct{}
-}
-
-// hold makes target answer n reads of blocks, and hold back the others until the gate is opened. The load may not be cancelled before that:
-// the target would get to its reads after the shutdown of its controller, and take that for a breach.
-func hold(t *testing.T, target *nvmetest.Target, n int) *gate {
-	g := &gate{passes: n, opened: make(chan struct{})}
-	target.SetFaults(nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action {
-		if c.QID == 0 || c.SQE.Opcode != nvme.OpRead {
-			return nvmetest.Action{}
-		}
-		g.mu.Lock()
-		g.passes--
-		wait := g.passes < 0
-		g.mu.Unlock()
-		if wait {
-			<-g.opened
-		}
-		return nvmetest.Action{}
-	}})
-	t.Cleanup(g.open)
-	return g
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.passes = math.MaxInt
-	select {
-	case <-g.opened:
-	default:
-		close(g.opened)
-	}
-}
-
 // stall makes target answer n reads of blocks, and none after them.
 func stall(target *nvmetest.Target, n int) {
 	target.SetFaults(nvmetest.Faults{Rules: []nvmetest.Rule{{
@@ -120,7 +82,7 @@ type rig struct {
 func start(t *testing.T, target *nvmetest.Target, dev staging.Device, limit int64, change func(s *server)) *rig {
 	t.Helper()
 	memory := &staging.Limit{Bytes: limit}
-	pool, err := staging.NewPool(staging.PoolConfig{Bytes: 1 << 20, BufferSize: 64 << 10, Limit: memory, Debug: true})
+	pool, err := staging.NewPool(staging.PoolConfig{Bytes: 1 << 20, BufferSize: 64 << 10, Limit: memory, Devices: []staging.Device{dev}, Debug: true})
 	require.NoError(t, err)
 	conn := connector{host: nvmetcp.UniqueHost(), limit: 20 * time.Second, options: nvmetcp.Options{NumIOQueues: 2, CommandTimeout: 20 * time.Second}}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -366,52 +328,63 @@ func vector(n int) (text string, x []float64) {
 	return string(b), x
 }
 
-// remote is a device whose memory the host cannot address, like a GPU's. Copies out of it wait at the gate, if there is one.
-type remote struct {
-	staging.Host
-	mu      sync.Mutex
-	entered chan struct{} // told of each copy out
-	gate    chan struct{}
+// gate is where copies wait.
+type gate struct {
+	tensors int64         // whose copies go through it when it is closed: the first so many
+	waiting chan struct{} // told of each copy that waits
+	opened  chan struct{}
+	open    func()
 }
 
-type remoteMemory struct{ staging.Memory }
-
-func (remoteMemory) Bytes() []byte { return nil }
-
-func (d *remote) Alloc(n int64) (staging.Memory, error) {
-	m, err := d.Host.Alloc(n)
-	return remoteMemory{m}, err
+// shut puts a closed gate at a place. It is opened by open, or when the test ends.
+func shut(t *testing.T, place *atomic.Pointer[gate], tensors int64) *gate {
+	g := &gate{tensors: tensors, waiting: make(chan struct{}, 1000), opened: make(chan struct{})}
+	g.open = sync.OnceFunc(func() { close(g.opened) })
+	place.Store(g)
+	t.Cleanup(g.open)
+	return g
 }
 
-func (d *remote) CopyIn(dst staging.Memory, off int64, src []byte, done func(error)) {
-	d.Host.CopyIn(dst.(remoteMemory).Memory, off, src, done)
-}
-
-func (d *remote) CopyOut(dst []byte, src staging.Memory, off int64, done func(error)) {
-	d.mu.Lock()
-	entered, gate := d.entered, d.gate
-	d.mu.Unlock()
+// pass calls f, now or when the gate is opened, on another goroutine.
+func (g *gate) pass(m remoteMemory, f func()) {
 	go func() {
-		if gate != nil {
-			entered <- struct{}{}
-			<-gate
+		if g != nil && m.number > g.tensors {
+			g.waiting <- struct{}{}
+			<-g.opened
 		}
-		d.Host.CopyOut(dst, src.(remoteMemory).Memory, off, done)
+		f()
 	}()
 }
 
-// shut makes copies wait from now on; after open they do not.
-func (d *remote) shut() (entered <-chan struct{}, open func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	in, gate := make(chan struct{}, 100), make(chan struct{})
-	d.entered, d.gate = in, gate
-	return in, sync.OnceFunc(func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.gate = nil
-		close(gate)
-	})
+// remote is a device whose memory the host cannot address, and that copies behind the caller's back, like a GPU.
+type remote struct {
+	staging.Host
+	in, out atomic.Pointer[gate]
+	count   atomic.Int64
+}
+
+type remoteMemory struct {
+	staging.Memory
+	number int64 // from 1
+}
+
+func (remoteMemory) Bytes() []byte { return nil }
+
+func (d *remote) Name() string { return "remote" }
+
+func (d *remote) Alloc(n int64) (staging.Memory, error) {
+	m, err := d.Host.Alloc(n)
+	return remoteMemory{m, d.count.Add(1)}, err
+}
+
+func (d *remote) CopyIn(dst staging.Memory, off int64, src []byte, done func(error)) {
+	m := dst.(remoteMemory)
+	d.in.Load().pass(m, func() { d.Host.CopyIn(m.Memory, off, src, done) })
+}
+
+func (d *remote) CopyOut(dst []byte, src staging.Memory, off int64, done func(error)) {
+	m := src.(remoteMemory)
+	d.out.Load().pass(m, func() { d.Host.CopyOut(dst, m.Memory, off, done) })
 }
 
 func (r *rig) infer(tensor, input string) (code int, answer inferred) {
