@@ -65,7 +65,7 @@ func (f *flags) parse(args []string, out io.Writer) error {
 	fs.StringVarP(&f.traddr, "traddr", "a", "", "`ADDRESS` of the target: an IP address or a name (default: a target in this process)")
 	fs.StringVarP(&f.trsvcid, "trsvcid", "s", nvmetcp.DefaultPort, "`PORT` of the target")
 	fs.StringVarP(&f.nqn, "nqn", "n", "", "`NQN` of the subsystem")
-	fs.UintSliceVar(&f.nsids, "nsid", nil, "namespaces that hold the model's shards, in order (default all)")
+	fs.UintSliceVar(&f.nsids, "nsid", nil, "namespaces that hold the model's shards, in order; without any all of them")
 	fs.StringVarP(&f.hostnqn, "hostnqn", "q", "", "`NQN` of this host (default /etc/nvme/hostnqn, or one made once and kept)")
 	fs.StringVarP(&f.hostid, "hostid", "I", "", "ID of this host, a `UUID` (default the one that goes with the NQN)")
 	fs.StringVarP(&f.hostTraddr, "host-traddr", "w", "", "IP `ADDRESS` to connect from")

@@ -249,7 +249,6 @@ func (l *loads) finish(ctx context.Context, ld *load, begun time.Time, m *model,
 
 // set changes the status and tells everybody. The caller holds mu.
 func (l *loads) set(st status) {
-	st.Serving = 0
 	if l.serving != nil {
 		st.Serving = l.serving.id
 	}
