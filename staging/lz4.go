@@ -18,10 +18,10 @@ const DefaultLZ4Memory = 48 << 20
 // LZ4Config configures [OpenLZ4]. The zero value works.
 type LZ4Config struct {
 	// Workers is the number of goroutines on which a Feed decodes. 0 means half of the CPUs that Go uses, at least 1 and
-	// at most 8: the other half belongs to the queues.
+	// at most 8, and no more than Memory has room for: the other half belongs to the queues.
 	Workers int
-	// Memory bounds what one Feed takes for compressed and decoded blocks, in bytes. 0 means 48 MiB. With blocks of 4 MiB it
-	// takes (4 + Workers) × 4 MiB at least. ReadAt takes up to two blocks besides.
+	// Memory bounds what one Feed takes for compressed and decoded blocks, in bytes. 0 means 48 MiB. It
+	// has to hold 4 + Workers buffers, each a little larger than a block of the frame, which has at most 4 MiB. ReadAt takes up to two blocks besides.
 	Memory int64
 }
 
@@ -100,7 +100,12 @@ func OpenLZ4(ctx context.Context, src Source, cfg LZ4Config) (*LZ4Source, error)
 	}
 	s.stats.indexReads.Store(w.reads)
 	s.stats.indexTime.Store(int64(time.Since(begun)))
-	if _, err := s.layout(); err != nil {
+	_, err = s.layout()
+	for cfg.Workers == 0 && err != nil && s.workers > 1 { // it may be that fewer fit
+		s.workers--
+		_, err = s.layout()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -558,4 +559,22 @@ func TestLZ4Index(t *testing.T) {
 			}
 		})
 	}
+}
+
+// By default blocks of any size can be decoded, however many CPUs there are: fewer workers run where memory is short.
+func TestLZ4DefaultWorkersFit(t *testing.T) {
+	content := someBytes(rand.New(rand.NewPCG(1, 2)), 9<<20)
+	file := frame(t, content, lz4.BlockSizeOption(lz4.Block4Mb), lz4.SizeOption(uint64(len(content))))
+	for _, cpus := range []int{1, 16, 64} {
+		was := runtime.GOMAXPROCS(cpus)
+		s, err := OpenLZ4(t.Context(), on(t, file), LZ4Config{})
+		runtime.GOMAXPROCS(was)
+		require.NoError(t, err, "%d CPUs", cpus)
+		got := make([]byte, len(content))
+		_, err = s.ReadAt(got, 0)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(content, got))
+	}
+	_, err := OpenLZ4(t.Context(), on(t, file), LZ4Config{Workers: 8}) // asked for, so not reduced
+	require.ErrorContains(t, err, "8 workers")
 }
