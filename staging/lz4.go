@@ -58,9 +58,9 @@ var _ Source = (*LZ4Source)(nil)
 //
 // Everything that
 //
-//	lz4 -B7 -BI --content-size model.safetensors
+//	lz4 -B7 -BI -BX --content-size model.safetensors
 //
-// writes can be read, and the lz4 program's default is the same but without the content size. Without that, the place of a
+// writes can be read, and the lz4 program's default is the same but without checksums of blocks and the content size. Without the latter, the place of a
 // block is certain only when all blocks before it have been decoded, so that reads far behind the last one have those read
 // and decoded, too: in file order it costs nothing. In Go, the Writer of github.com/pierrec/lz4/v4 does with
 // Apply(lz4.SizeOption(size)).
