@@ -409,11 +409,13 @@ func (e lz4Below) Complete(r *Read) {
 		w.missing--
 	}
 	arrived := w.missing == 0
+	read := *r // which is the next block's as soon as this one is decoded
+	frame, block := w.frame, w.block
 	e.mu.Unlock()
-	e.s.stats.compressed.Add(int64(len(r.Buf)))
+	e.s.stats.compressed.Add(int64(len(read.Buf)))
 	switch {
-	case r.Err != nil:
-		e.fail(w.frame.fail(w.block, fmt.Errorf("reading %d bytes at %d: %w", len(r.Buf), r.Off, r.Err)))
+	case read.Err != nil:
+		e.fail(frame.fail(block, fmt.Errorf("reading %d bytes at %d: %w", len(read.Buf), read.Off, read.Err)))
 	case arrived:
 		e.work.Broadcast()
 	}
