@@ -107,9 +107,13 @@ func nsidListOf(list []uint32) *nsidList { return (*nsidList)(&list) }
 func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace, index string) (*staging.Model, error) {
 	info := s.sub.Controller()
 	if index != "" {
-		m, err := openIndexed(ctx, spaces, index)
+		x, err := readIndex(index)
 		if err != nil {
-			return nil, fmt.Errorf("namespaces %s of subsystem %q at %s, index %s: %w", namespaceList(spaces), info.NQN, info.Addr, index, err)
+			return nil, fmt.Errorf("index %s: %w", index, err)
+		}
+		m, err := openIndexed(ctx, spaces, x)
+		if err != nil {
+			return nil, fmt.Errorf("%s of subsystem %q at %s, index %s: %w", namespaceList(spaces), info.NQN, info.Addr, index, err)
 		}
 		return m, nil
 	}
@@ -135,20 +139,16 @@ func (s *session) openModel(ctx context.Context, spaces []*nvmetcp.Namespace, in
 	}
 	m, err := staging.NewModel(shards...)
 	if err != nil {
-		return nil, fmt.Errorf("namespaces %s of subsystem %q at %s: %w; choose others with --nsid, in the order of the parts", namespaceList(spaces), info.NQN, info.Addr, err)
+		return nil, fmt.Errorf("%s of subsystem %q at %s: %w; choose others with --nsid, in the order of the parts", namespaceList(spaces), info.NQN, info.Addr, err)
 	}
 	return m, nil
 }
 
 // openIndexed opens the shards of an index, which lie on the namespaces in the order of their names.
-func openIndexed(ctx context.Context, spaces []*nvmetcp.Namespace, name string) (*staging.Model, error) {
-	x, err := readIndex(name)
-	if err != nil {
-		return nil, err
-	}
+func openIndexed(ctx context.Context, spaces []*nvmetcp.Namespace, x *staging.Index) (*staging.Model, error) {
 	files := x.Files()
 	if len(files) != len(spaces) {
-		return nil, fmt.Errorf("%d shards, and %d namespaces: choose with --nsid, in the order of the shards' names", len(files), len(spaces))
+		return nil, fmt.Errorf("%s, and %s: choose with --nsid, in the order of the shards' names", count(len(files), "shard"), count(len(spaces), "namespace"))
 	}
 	return staging.OpenIndexed(ctx, x, func(file string) (staging.Source, error) { return spaces[slices.Index(files, file)], nil })
 }
@@ -163,7 +163,11 @@ func readIndex(name string) (*staging.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	return staging.ParseIndex(text)
+	x, err := staging.ParseIndex(text)
+	if err == nil && len(x.WeightMap) == 0 {
+		return nil, errors.New("its weight_map is empty: it names no tensor and no shard")
+	}
+	return x, err
 }
 
 func namespaceList(spaces []*nvmetcp.Namespace) string {
@@ -171,7 +175,10 @@ func namespaceList(spaces []*nvmetcp.Namespace) string {
 	for _, ns := range spaces {
 		list = append(list, ns.NSID())
 	}
-	return list.String()
+	if len(list) == 1 {
+		return "namespace " + list.String()
+	}
+	return "namespaces " + list.String()
 }
 
 // shardHint says what may help against an error of OpenShard.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/nvstage/nvstage/nvmetcp"
 	"github.com/nvstage/nvstage/staging"
@@ -60,8 +61,15 @@ func explain(err error) string {
 	if errors.As(err, &op) && errors.Is(err, nvmetcp.ErrDigestsRefused) {
 		text = strings.Replace(text, op.Hint, "leave --hdr-digest and --data-digest out, or turn digests on at the target", 1)
 	}
-	return strings.TrimSpace(libraryWords.Replace(text))
+	text = strings.TrimSpace(libraryWords.Replace(text))
+	if errors.Is(err, syscall.EMFILE) {
+		text += "; let this process open more files: ulimit -n 4096"
+	}
+	return text
 }
+
+// pinWords puts a reason for the choice of CPUs into the words of this program's flags.
+var pinWords = strings.NewReplacer("listed in Options.CPUs", "listed with --pin")
 
 // libraryWords replaces what errors say to programmers by what helps at a command line.
 var libraryWords = strings.NewReplacer(
@@ -69,6 +77,7 @@ var libraryWords = strings.NewReplacer(
 	"HostTraddr", "--host-traddr", "HostIface", "--host-iface",
 	"list what is there with discovery", "shardload discover lists what is there",
 	"discovery lists them", "shardload discover lists them",
+	"PoolConfig.Bytes", "--memory",
 	"in Config.Library or ", "in ",
 	"set Host.ID to a UUID", "give with --hostid a UUID",
 	"set Host.NQN and Host.ID, or use UniqueHost", "give --hostnqn and --hostid",

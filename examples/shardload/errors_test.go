@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -385,4 +386,10 @@ func TestSilentTargets(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTooManyOpenFiles(t *testing.T) {
+	err := &partial{verb: "loaded", err: fmt.Errorf("connecting: %w", syscall.EMFILE)}
+	require.Contains(t, explain(err), "; let this process open more files: ulimit -n 4096")
+	require.NotContains(t, explain(syscall.ENOENT), "ulimit")
 }

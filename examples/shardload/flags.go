@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nvstage/nvstage/internal/topo"
 	"github.com/nvstage/nvstage/nvmetcp"
 	"github.com/nvstage/nvstage/pdu/fabrics"
 	"github.com/nvstage/nvstage/queue"
@@ -108,6 +109,13 @@ func (c *connectFlags) check() error {
 	}
 	if q := c.queueSize; q != 0 && (q < 2 || q > queue.MaxDepth+1) {
 		return usagef("--queue-size %d: want 2 to %d, or 0 for the default", q, queue.MaxDepth+1)
+	}
+	if allowed, err := topo.CPUs(); err == nil { // elsewhere the report says that nothing is pinned
+		for _, cpu := range c.pin.cpus {
+			if !slices.Contains(allowed, cpu) {
+				return usagef("--pin %s: this process may not use CPU %d, only %s", c.pin.String(), cpu, topo.FormatList(allowed))
+			}
+		}
 	}
 	if c.keepAlive > math.MaxUint32/1000 {
 		return usagef("--keep-alive-tmo %d: want at most %d", c.keepAlive, math.MaxUint32/1000)

@@ -26,6 +26,13 @@ func generateCommand(fs *pflag.FlagSet) runner {
 		if err := os.Mkdir(args[0], 0o777); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
+		var size int64
+		for _, s := range m.shards {
+			size += s.header.Size
+		}
+		if err := room(args[0], size); err != nil {
+			return err
+		}
 		for _, s := range m.shards {
 			name := filepath.Join(args[0], s.name)
 			if err := s.save(ctx, con, name); err != nil {
@@ -39,9 +46,20 @@ func generateCommand(fs *pflag.FlagSet) runner {
 	}
 }
 
+// room is an error if a directory's file system is known to have less than n bytes for this user.
+func room(dir string, n int64) error {
+	if free, known := freeBytes(dir); known && free < n {
+		return fmt.Errorf("%s has room for %s, and the model has %s: choose another directory, or less with --size", dir, bytesText(free), bytesText(n))
+	}
+	return nil
+}
+
 // save writes the shard to a new file.
 func (s *modelShard) save(ctx context.Context, con console, name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists: remove it, or choose another directory", name)
+	}
 	if err != nil {
 		return err
 	}

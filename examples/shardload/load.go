@@ -175,8 +175,8 @@ func (l *loadFlags) load(ctx context.Context, con console, how *loading) error {
 	if err := r.print(con.out, l.json); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
-	if c := r.Checksums; c != nil && len(c.Wrong) > 0 {
-		return fmt.Errorf("%d of %d tensors are not as in %s: %s", len(c.Wrong), c.Compared, c.Against, c.Wrong[0])
+	if r.Checksums != nil {
+		return r.Checksums.err()
 	}
 	return nil
 }

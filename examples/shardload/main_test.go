@@ -162,9 +162,13 @@ func TestWrongBytesAreFound(t *testing.T) {
 	o := shardload(t, at(target, "verify", "--file", files[2])...)
 	require.Equal(t, exitFailed, o.status)
 	require.Contains(t, o.out, ": loaded, but there is nothing to compare it with\n")
+	require.NotContains(t, o.out, "WRONG")
+	require.Contains(t, o.out, ": NO TENSOR HAS THE SAME NAME, ")
+	require.Contains(t, o.line(t), "nothing was compared: no tensor that was loaded has the name of one in "+files[2])
 	o = shardload(t, at(target, "verify", "--file", files[1], "--file", files[3])...)
 	require.Equal(t, exitFailed, o.status)
 	require.Contains(t, o.out, "lm_head.weight: not loaded\n")
+	require.Regexp(t, `: 1 WRONG, \d+ NOT LOADED\n`, o.out)
 }
 
 func TestHelp(t *testing.T) {

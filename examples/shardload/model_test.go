@@ -129,7 +129,7 @@ func TestGenerate(t *testing.T) {
 	}
 	o := shardload(t, "generate", "--size", "1M", files[0][:len(files[0])-len(m.shards[0].name)])
 	require.Equal(t, exitFailed, o.status, "it must not overwrite what is there")
-	require.Contains(t, o.line(t), "exists")
+	require.Contains(t, o.line(t), files[0]+" exists: remove it, or choose another directory")
 	succeeds(t, "generate", "--size", "1M", filepath.Join(t.TempDir(), "new"))
 }
 

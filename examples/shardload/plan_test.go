@@ -209,6 +209,8 @@ func TestIndex(t *testing.T) {
 	good := index("model.safetensors.index.json")
 	weights["model.norm.weight"] = filepath.Base(files[0])
 	bad := index("bad.json")
+	clear(weights)
+	empty := index("empty.json")
 	var spaces []nvmetest.Namespace
 	for range files {
 		spaces = append(spaces, nvmetest.Namespace{BlockSize: 4096, Backend: nvmetest.Memory(4 << 20)})
@@ -226,6 +228,7 @@ func TestIndex(t *testing.T) {
 		{"which should be in", "--index", bad},
 		{"4 shards, and 2 namespaces: choose with --nsid", "--index", good, "--nsid", "1-2"},
 		{"bad shard index", "--index", good},
+		{"shardload: index " + empty + ": its weight_map is empty", "--index", empty},
 		{"no such file", "--index", good + "-none"},
 		{"bad shard index", "--index", files[0]},
 	} {

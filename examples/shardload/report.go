@@ -112,6 +112,32 @@ type checkedReport struct {
 	Compared   int      `json:"compared"`
 	CopiedBack bool     `json:"copied_back"` // from the device
 	Wrong      []string `json:"wrong"`
+	Extra      []string `json:"extra,omitempty"`   // loaded, and there is nothing of that name to compare with
+	Missing    []string `json:"missing,omitempty"` // to compare with, and nothing of that name was loaded
+}
+
+// differences lists all that is not as it should be.
+func (c *checkedReport) differences() []string {
+	all := slices.Clone(c.Wrong)
+	for _, name := range c.Extra {
+		all = append(all, name+": loaded, but there is nothing to compare it with")
+	}
+	for _, name := range c.Missing {
+		all = append(all, name+": not loaded")
+	}
+	return all
+}
+
+// err is nil if all is as it should be.
+func (c *checkedReport) err() error {
+	all := c.differences()
+	if len(all) == 0 {
+		return nil
+	}
+	if c.Compared == 0 {
+		return fmt.Errorf("nothing was compared: no tensor that was loaded has the name of one in %s; is that the same model? %s", c.Against, all[0])
+	}
+	return fmt.Errorf("%d of %d tensors are not as in %s: %s", len(all), c.Compared+len(c.Extra)+len(c.Missing), c.Against, all[0])
 }
 
 // fill takes over what the session and the pool know.
@@ -128,7 +154,7 @@ func (r *report) fill(s *session, pool *staging.Pool) {
 			HeaderDigest: q.Digests.Header, DataDigest: q.Digests.Data, Notes: slices.Concat([]string{}, q.Notes),
 		})
 	}
-	r.Pinning = pinningReport{CPUs: c.Pinning.CPUs, Interface: c.Pinning.Interface, Node: c.Pinning.Node, Reason: c.Pinning.Reason}
+	r.Pinning = pinningReport{CPUs: c.Pinning.CPUs, Interface: c.Pinning.Interface, Node: c.Pinning.Node, Reason: pinWords.Replace(c.Pinning.Reason)}
 	if s.asked > len(c.Queues) {
 		r.Notes = append(r.Notes, fmt.Sprintf("the controller granted %d of the %d I/O queues asked for", len(c.Queues), s.asked))
 	}
@@ -215,10 +241,11 @@ func (r *report) text(w io.Writer) error {
 	}
 	if c := r.Checksums; c != nil {
 		line("checksums", "%s of %d tensors %scompared with %s: %s", c.Algorithm, c.Compared, c.how(), c.Against, c.verdict())
-		for _, wrong := range c.Wrong[:min(len(c.Wrong), maxWrongShown)] {
+		all := c.differences()
+		for _, wrong := range all[:min(len(all), maxWrongShown)] {
 			line("", "%s", wrong)
 		}
-		if n := len(c.Wrong) - maxWrongShown; n > 0 {
+		if n := len(all) - maxWrongShown; n > 0 {
 			line("", "and %d more (--json has all)", n)
 		}
 	} else if r.Command != "put" {
@@ -258,7 +285,7 @@ func (c *cpuReport) includes() string {
 // engine describes the queues: a line for those that are alike.
 func (r *report) engine() []string {
 	var texts []string
-	count := map[string]int{}
+	alike := map[string]int{}
 	for _, q := range r.Queues {
 		d := "none"
 		switch {
@@ -269,20 +296,16 @@ func (r *report) engine() []string {
 		case q.DataDigest:
 			d = "data"
 		}
-		s := fmt.Sprintf("%s, %d commands deep, digests: %s", q.Driver, q.Depth, d)
+		s := fmt.Sprintf("%s, %s deep, digests: %s", q.Driver, count(q.Depth, "command"), d)
 		for _, n := range q.Notes {
 			s += "; " + n
 		}
-		if count[s]++; count[s] == 1 {
+		if alike[s]++; alike[s] == 1 {
 			texts = append(texts, s)
 		}
 	}
 	for i, s := range texts {
-		queues := "queues"
-		if count[s] == 1 {
-			queues = "queue"
-		}
-		texts[i] = fmt.Sprintf("%d %s: %s", count[s], queues, s)
+		texts[i] = count(alike[s], "queue") + ": " + s
 	}
 	return texts
 }
@@ -307,10 +330,23 @@ func cpusText(cpus []int) string {
 }
 
 func (c *checkedReport) verdict() string {
-	if len(c.Wrong) == 0 {
-		return "all right"
+	var s []string
+	if n := len(c.Wrong); n > 0 {
+		s = append(s, fmt.Sprintf("%d WRONG", n))
 	}
-	return fmt.Sprintf("%d WRONG", len(c.Wrong))
+	if n := len(c.Extra); n > 0 {
+		s = append(s, fmt.Sprintf("%d loaded with nothing to compare with", n))
+	}
+	if n := len(c.Missing); n > 0 {
+		s = append(s, fmt.Sprintf("%d NOT LOADED", n))
+	}
+	switch {
+	case len(s) == 0:
+		return "all right"
+	case c.Compared == 0:
+		s = append([]string{"NO TENSOR HAS THE SAME NAME"}, s...)
+	}
+	return strings.Join(s, ", ")
 }
 
 func (c *checkedReport) how() string {

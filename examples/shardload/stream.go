@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"hash"
 	"slices"
 	"time"
@@ -51,6 +52,7 @@ func (s *stream) load(ctx context.Context, con console) error {
 	pass := s.pieces
 	if s.dev != nil {
 		pass = s.keep
+		defer tellOfCopies(ctx, con)()
 	}
 	if err := pass(ctx, loader); err != nil {
 		return &partial{verb: "loaded", done: done(), total: s.plan.Bytes(), err: err}
@@ -59,6 +61,28 @@ func (s *stream) load(ctx context.Context, con console) error {
 	s.cpu = cpuTime() - cpu
 	s.stats = loader.Stats()
 	return nil
+}
+
+// copiesMayTake is how long copies in flight are awaited after a signal without a word about it.
+const copiesMayTake = time.Second
+
+// tellOfCopies says that copies in flight are awaited, if a signal has come and stop is not called soon after it.
+func tellOfCopies(ctx context.Context, con console) (stop func()) {
+	ended, gone := make(chan struct{}), make(chan struct{})
+	off := context.AfterFunc(ctx, func() {
+		defer close(gone)
+		select {
+		case <-ended:
+		case <-time.After(copiesMayTake):
+			fmt.Fprintln(con.err, "shardload: waiting for the copies to the device that are in flight; a second signal ends it at once")
+		}
+	})
+	return func() {
+		close(ended)
+		if !off() {
+			<-gone
+		}
+	}
 }
 
 // pieces drops what has come, after a look at it if it is to be compared.

@@ -49,6 +49,14 @@ func durationText(d time.Duration) string {
 	return d.String()
 }
 
+// count is "1 queue" or "2 queues".
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // nameText is a name that somebody else has chosen, fit for a terminal.
 func nameText(s string) string {
 	for _, r := range s {

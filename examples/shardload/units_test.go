@@ -82,3 +82,7 @@ func TestPinFlag(t *testing.T) {
 		require.Equal(t, want, p.String())
 	}
 }
+
+func TestCount(t *testing.T) {
+	require.Equal(t, "1 shard, 0 shards", count(1, "shard")+", "+count(0, "shard"))
+}

@@ -72,9 +72,10 @@ func (s *stream) compare(algorithm string, ref reference) *checkedReport {
 	for _, t := range s.plan {
 		want, ok := ref.sums[t.Name]
 		if !ok {
-			wrong(t.Name, "loaded, but there is nothing to compare it with")
+			c.Extra = append(c.Extra, nameText(t.Name))
 			continue
 		}
+		c.Compared++
 		info, known := ref.tensors[t.Name]
 		switch got := s.sums[t.Name]; {
 		case known && (info.DType != t.DType || !slices.Equal(info.Shape, t.Shape)):
@@ -83,15 +84,12 @@ func (s *stream) compare(algorithm string, ref reference) *checkedReport {
 			wrong(t.Name, "%s is %s, should be %s", algorithm, got, want)
 		}
 	}
-	missing := 0
 	for name := range ref.sums {
 		if _, ok := s.sums[name]; !ok {
-			missing++
-			wrong(name, "not loaded")
+			c.Missing = append(c.Missing, nameText(name))
 		}
 	}
-	slices.Sort(c.Wrong[len(c.Wrong)-missing:])
-	c.Compared = len(s.plan) + missing
+	slices.Sort(c.Missing)
 	return c
 }
 
