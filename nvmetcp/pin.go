@@ -65,12 +65,19 @@ func (c *controller) choosePinning(n int) {
 // affinity that the process was started with.
 func (c *controller) pinListed(n int, allowed []int) {
 	p := &c.pinning
+	pinned := 0
 	for i := range n {
 		if cpu := c.opts.CPUs[i%len(c.opts.CPUs)]; slices.Contains(allowed, cpu) {
 			p.CPUs[i] = cpu
+			pinned++
 		}
 	}
-	p.Reason = "listed in Options.CPUs" + topo.Shared(n, len(c.opts.CPUs))
+	if pinned == 0 {
+		p.Reason = "the process may use none of the CPUs listed in Options.CPUs"
+		return
+	}
+	used := slices.DeleteFunc(slices.Clone(c.opts.CPUs), func(cpu int) bool { return !slices.Contains(allowed, cpu) })
+	p.Reason = "listed in Options.CPUs" + topo.Shared(pinned, len(used))
 }
 
 func (c *controller) pinLocal(n int, allowed []int) {

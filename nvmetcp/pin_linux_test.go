@@ -96,6 +96,10 @@ func TestPinListed(t *testing.T) {
 	require.Equal(t, []int{last, last}, p.CPUs)
 	require.Equal(t, "listed in Options.CPUs; 2 I/O queues share 1 of them, and delay each other", p.Reason)
 	require.Equal(t, []int{last}, runsOn(t, sub.ctrl.io[1].Queue))
+
+	sub = dial(t, start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20))), &Options{NumIOQueues: 2, CPUs: []int{8191}})
+	require.Equal(t, []int{-1, -1}, sub.Controller().Pinning.CPUs)
+	require.Equal(t, "the process may use none of the CPUs listed in Options.CPUs", sub.Controller().Pinning.Reason)
 }
 
 // What a child process finds.
@@ -183,6 +187,7 @@ func TestPinStaysInAffinity(t *testing.T) {
 	require.Equal(t, []int{in}, c.CPUs)
 	require.Equal(t, []int{-1}, c.Local.CPUs, "its only CPU is for callers too")
 	require.Equal(t, []int{-1, in}, c.Listed.CPUs)
+	require.Equal(t, "listed in Options.CPUs", c.Listed.Reason, "one queue on one CPU shares nothing")
 	require.Contains(t, strings.Join(c.Notes, "\n"), "not pinned to CPU "+topo.FormatList([]int{out})+": the process may use only CPUs "+topo.FormatList([]int{in}))
 }
 
