@@ -114,7 +114,7 @@ func (m *machine) target(ctx context.Context, r *report, f *flags, w *way, queue
 	defer cancel()
 	if err := m.try(ctx, f, queues, facts); err != nil {
 		facts.Error = explain(err)
-		t.blocked("connect", mendConnect(err, f), "%s", facts.Error)
+		t.blocked("connect", mendConnect(err, f, m.pingBytes(w)), "%s", facts.Error)
 		return
 	}
 	facts.Connected = true
@@ -167,8 +167,23 @@ func tryTarget(ctx context.Context, f *flags, queues int, facts *targetFacts) (e
 	return nil
 }
 
-// mendConnect says what to run against an error of connecting.
-func mendConnect(err error, f *flags) string {
+// pingBytes is what a ping of the largest packet carries: the MTU of the interface less the IP and ICMP headers.
+func (m *machine) pingBytes(w *way) int {
+	mtu, headers := 1500, 28
+	all, _ := m.interfaces()
+	for i := range all {
+		if all[i].Name == w.Interface && all[i].MTU > 0 {
+			mtu = min(all[i].MTU, 65535) // no IP packet is longer; loopback's MTU is
+		}
+	}
+	if w.dst.Is6() {
+		headers = 48
+	}
+	return max(mtu-headers, 0)
+}
+
+// mendConnect says what to run against an error of connecting. ping is what a ping of the largest packet carries.
+func mendConnect(err error, f *flags, ping int) string {
 	host, port := f.hostPort()
 	discover := fmt.Sprintf("shardload discover -a %s -s %s", host, port)
 	var refused *fabrics.ConnectError
@@ -176,7 +191,7 @@ func mendConnect(err error, f *flags) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "ss -ltn   # at the target: does anything listen on that port? Another is given with --trsvcid"
 	case errors.Is(err, nvmetcp.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return "ping " + host + "   # then look for a firewall between, and whether large packets get through: ping -M do -s 1472"
+		return fmt.Sprintf("ping %s   # then look for a firewall between, and whether large packets get through: ping -M do -s %d %[1]s", host, ping)
 	case errors.As(err, &refused):
 		return discover + "   # lists the subsystems that this host may see; else allow its NQN at the target"
 	case errors.Is(err, nvmetcp.ErrIdentity):
