@@ -1,6 +1,7 @@
 package staging
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -17,6 +18,9 @@ func mapMemory(n int64) (mem []byte, unmap func() error, err error) {
 	}
 	// One hugepage more than needed, for the alignment; what is never touched costs nothing.
 	m, err := unix.Mmap(-1, 0, int(n)+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if errors.Is(err, unix.ENOMEM) {
+		return nil, nil, fmt.Errorf("mmap of %d bytes: %w: free memory, or raise a limit on address space (ulimit -v)", n, err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("mmap of %d bytes: %w", n, err)
 	}

@@ -87,9 +87,13 @@ type Pool struct {
 	hooks   []*func() // replaced, never changed in place
 }
 
-// NewPool allocates the pool's memory, touches every page of it, locks it as far as it may, and registers it with the
-// devices. See [Pool.Info] for what came of it.
-func NewPool(cfg PoolConfig) (*Pool, error) {
+// NewPool is [NewPoolContext] that cannot be interrupted.
+func NewPool(cfg PoolConfig) (*Pool, error) { return NewPoolContext(context.Background(), cfg) }
+
+// NewPoolContext allocates the pool's memory, touches every page of it, locks it as far as it may, and registers it with the
+// devices. See [Pool.Info] for what came of it. For many gigabytes that takes seconds: when ctx ends meanwhile, all that was
+// taken is given back, and the error wraps the cause of ctx. Only what a device does to register cannot be interrupted.
+func NewPoolContext(ctx context.Context, cfg PoolConfig) (*Pool, error) {
 	size := int64(cfg.BufferSize)
 	if size == 0 {
 		size = DefaultBufferSize
@@ -119,15 +123,7 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 	if int64(int(p.info.Bytes)) != p.info.Bytes {
 		return nil, fmt.Errorf("staging: pool of %d bytes: more than this system can address", total)
 	}
-	allocate := p.allocate
-	if cfg.Memory != nil {
-		allocate = p.adopt
-	}
-	err := allocate(cfg)
-	if err == nil {
-		err = p.register(cfg)
-	}
-	if err != nil {
+	if err := p.make(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("staging: pool of %s: %w", sizeText(p.info.Bytes), errors.Join(err, p.rollback(0)))
 	}
 	p.gens = make([]atomic.Uint32, n)
@@ -135,10 +131,27 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 	for i := range p.free {
 		p.free[i] = int32(int(n) - 1 - i) // the first buffers, which are locked first, go out first
 	}
-	if cfg.Debug {
-		p.debug = newPoolDebug(p)
-	}
 	return p, nil
+}
+
+// make gets the memory ready. What it has taken when it fails is for rollback.
+func (p *Pool) make(ctx context.Context, cfg PoolConfig) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	var err error
+	if cfg.Memory != nil {
+		err = p.adopt(cfg)
+	} else {
+		err = p.allocate(ctx, cfg)
+	}
+	if err == nil {
+		err = p.register(ctx, cfg)
+	}
+	if err == nil && cfg.Debug {
+		p.debug, err = newPoolDebug(ctx, p)
+	}
+	return err
 }
 
 // adopt takes the caller's memory as it is.

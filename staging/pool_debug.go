@@ -2,6 +2,7 @@ package staging
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -36,11 +37,14 @@ type trace struct {
 	n   int
 }
 
-func newPoolDebug(p *Pool) *poolDebug {
+func newPoolDebug(ctx context.Context, p *Pool) (*poolDebug, error) {
 	for i := range p.info.Buffers {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
 		fill(p.at(i))
 	}
-	return &poolDebug{pool: p, owners: make([]owner, p.info.Buffers)}
+	return &poolDebug{pool: p, owners: make([]owner, p.info.Buffers)}, nil
 }
 
 func fill(mem []byte) {

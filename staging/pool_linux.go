@@ -1,11 +1,13 @@
 package staging
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,26 +17,29 @@ import (
 )
 
 // allocate maps, binds, populates and locks the pool's memory.
-func (p *Pool) allocate(cfg PoolConfig) error {
+func (p *Pool) allocate(ctx context.Context, cfg PoolConfig) error {
 	node, err := p.chooseNode(cfg)
 	if err != nil {
 		return err
 	}
-	if err := p.mapHuge(cfg, node); err != nil {
+	if err := p.mapHuge(ctx, cfg, node); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
 		if cfg.HugePages == Require {
 			return fmt.Errorf("hugepages are required: %w", err)
 		}
 		p.info.HugePagesNote = err.Error()
-		if err := p.mapNormal(cfg, node); err != nil {
+		if err := p.mapNormal(ctx, cfg, node); err != nil {
 			return err
 		}
 	}
 	p.info.Node = nodeOf(p.areas())
-	return p.lock(cfg.Lock)
+	return p.lock(ctx, cfg.Lock)
 }
 
 // mapHuge maps reserved hugepages of one size or the other, or says why not.
-func (p *Pool) mapHuge(cfg PoolConfig, node int) error {
+func (p *Pool) mapHuge(ctx context.Context, cfg PoolConfig, node int) error {
 	if cfg.HugePages == Never {
 		return errors.New("not asked for")
 	}
@@ -51,7 +56,7 @@ func (p *Pool) mapHuge(cfg PoolConfig, node int) error {
 	var why []string
 	for _, page := range sizes {
 		keep := len(p.undo)
-		err := p.mapPages(cfg, node, page)
+		err := p.mapPages(ctx, cfg, node, page)
 		if err == nil {
 			return nil
 		}
@@ -61,7 +66,7 @@ func (p *Pool) mapHuge(cfg PoolConfig, node int) error {
 }
 
 // mapPages maps reserved hugepages of one size.
-func (p *Pool) mapPages(cfg PoolConfig, node int, page int64) error {
+func (p *Pool) mapPages(ctx context.Context, cfg PoolConfig, node int, page int64) error {
 	count := (p.info.Bytes + page - 1) / page
 	n := count * page
 	if int64(int(n)) != n {
@@ -83,7 +88,7 @@ func (p *Pool) mapPages(cfg PoolConfig, node int, page int64) error {
 	if err := p.bound(cfg, node, func() error { return bind(m, node) }); err != nil {
 		return err
 	}
-	if err := populate(m); err != nil {
+	if err := populate(ctx, m); err != nil {
 		return fmt.Errorf("touching %d pages of %s: %w: too few are free on the node that they must be on, or a cgroup allows no more", count, sizeText(page), err)
 	}
 	p.mem = m[:p.info.Bytes:p.info.Bytes]
@@ -110,7 +115,7 @@ func reserveHint(page, count int64) string {
 }
 
 // mapNormal maps ordinary pages, with guard pages in debug mode, and touches them.
-func (p *Pool) mapNormal(cfg PoolConfig, node int) error {
+func (p *Pool) mapNormal(ctx context.Context, cfg PoolConfig, node int) error {
 	page := os.Getpagesize()
 	p.info.PageSize = int64(page)
 	if err := p.reserve(cfg.Limit, (p.info.Bytes+int64(page)-1)/int64(page)*int64(page)); err != nil {
@@ -128,6 +133,9 @@ func (p *Pool) mapNormal(cfg PoolConfig, node int) error {
 		}
 	}
 	m, unmap, err := mapMemory(size)
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("%w; or make the pool smaller (PoolConfig.Bytes)", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,7 +156,7 @@ func (p *Pool) mapNormal(cfg PoolConfig, node int) error {
 		refused = unix.Madvise(p.mem, unix.MADV_HUGEPAGE)
 	}
 	for _, area := range p.areas() {
-		if err := populate(area); err != nil {
+		if err := populate(ctx, area); err != nil {
 			return fmt.Errorf("touching the memory: %w", err)
 		}
 	}
@@ -175,13 +183,24 @@ func noGuards(info PoolInfo, page int) string {
 	return ""
 }
 
+// atOnce is how many bytes are touched, or locked, between two looks at the context: the kernel cannot be interrupted meanwhile.
+const atOnce = 64 << 20
+
 // populate touches all pages for writing. When there are too few it is an error, not a signal.
-func populate(mem []byte) error {
-	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
-	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
-		return touch(mem)
+func populate(ctx context.Context, mem []byte) error {
+	for piece := range slices.Chunk(mem, atOnce) {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		err := unix.Madvise(piece, unix.MADV_POPULATE_WRITE)
+		if errors.Is(err, unix.EINVAL) { // before Linux 5.14
+			err = touch(piece)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // touch does it by hand.
@@ -200,7 +219,7 @@ func touch(mem []byte) (err error) {
 
 // lock pins as much of the memory, from its start, as the limit allows. Reserved hugepages are never swapped, and would use up
 // the limit for nothing.
-func (p *Pool) lock(policy Policy) error {
+func (p *Pool) lock(ctx context.Context, policy Policy) error {
 	switch {
 	case p.info.HugePages:
 		p.info.LockedBytes = p.info.Bytes
@@ -210,22 +229,27 @@ func (p *Pool) lock(policy Policy) error {
 		return nil
 	}
 	for _, area := range p.areas() {
-		n, why := lock(area)
-		p.info.LockedBytes += n
-		if why == "" {
-			continue
+		for piece := range slices.Chunk(area, atOnce) {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			n, why := lock(piece, p.info.LockedBytes)
+			p.info.LockedBytes += n
+			if why == "" {
+				continue
+			}
+			if policy == Require {
+				return fmt.Errorf("locked memory is required, got %s: %s", sizeText(p.info.LockedBytes), why)
+			}
+			p.info.LockNote = why
+			return nil
 		}
-		if policy == Require {
-			return fmt.Errorf("locked memory is required, got %s: %s", sizeText(p.info.LockedBytes), why)
-		}
-		p.info.LockNote = why
-		return nil
 	}
 	return nil
 }
 
-// lock pins as much of mem, from its start, as the limit allows, and says why it was not all.
-func lock(mem []byte) (locked int64, why string) {
+// lock pins as much of mem, from its start, as the limit allows besides the bytes locked before, and says why it was not all.
+func lock(mem []byte, before int64) (locked int64, why string) {
 	err := unix.Mlock(mem)
 	if err == nil {
 		return int64(len(mem)), ""
@@ -235,7 +259,7 @@ func lock(mem []byte) (locked int64, why string) {
 		return 0, fmt.Sprintf("mlock: %v; getrlimit: %v", err, e)
 	}
 	why = fmt.Sprintf("mlock: %v; RLIMIT_MEMLOCK is %d bytes (raise it with ulimit -l or LimitMEMLOCK=)", err, limit.Cur)
-	part := min(uint64(len(mem)), limit.Cur)
+	part := min(uint64(len(mem)), limit.Cur-min(limit.Cur, uint64(before)))
 	// Others in this process may have locked some already: halve until it fits.
 	for part = part / bufferAlign * bufferAlign; part > 0; part = part / 2 / bufferAlign * bufferAlign {
 		if unix.Mlock(mem[:part]) == nil {

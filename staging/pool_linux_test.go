@@ -133,7 +133,7 @@ func TestPoolHugePageSize(t *testing.T) {
 	lack := func(bytes int64, cfg PoolConfig) string {
 		cfg.Limit = &Limit{Bytes: 1} // so that there is none to be had
 		p := &Pool{info: PoolInfo{Bytes: bytes, BufferSize: 1 << 20, Buffers: int(bytes >> 20)}}
-		err := p.mapHuge(cfg, -1)
+		err := p.mapHuge(t.Context(), cfg, -1)
 		require.Error(t, err)
 		require.Empty(t, p.undo)
 		return err.Error()
@@ -160,13 +160,13 @@ func TestPopulateNone(t *testing.T) {
 	m, err := unix.Mmap(fd, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED) // beyond the end of the file: as with hugepages
 	require.NoError(t, err)
 	defer func() { require.NoError(t, unix.Munmap(m)) }()
-	require.ErrorIs(t, populate(m), unix.EFAULT)
+	require.ErrorIs(t, populate(t.Context(), m), unix.EFAULT)
 	require.ErrorContains(t, touch(m), "no page to be had")
 
 	p, unmap, err := mapMemory(1 << 20)
 	require.NoError(t, err)
 	defer unmap()
-	require.NoError(t, populate(p))
+	require.NoError(t, populate(t.Context(), p))
 	require.NoError(t, touch(p))
 }
 
@@ -349,9 +349,9 @@ func TestTransparent(t *testing.T) {
 	require.NoError(t, err)
 	defer unmap()
 	require.NoError(t, unix.Madvise(m, unix.MADV_DONTFORK)) // an entry of its own
-	require.NoError(t, populate(m[:4096]))                  // the first page is an ordinary one
+	require.NoError(t, populate(t.Context(), m[:4096]))     // the first page is an ordinary one
 	_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
-	require.NoError(t, populate(m))
+	require.NoError(t, populate(t.Context(), m))
 	n, err := transparent(m)
 	if errors.Is(err, unix.ENOTTY) {
 		t.Skip("NOT TESTED: PAGEMAP_SCAN is of Linux 6.7")

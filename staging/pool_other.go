@@ -3,13 +3,14 @@
 package staging
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"unsafe"
 )
 
 // allocate takes plain memory: pinning is done on Linux only.
-func (p *Pool) allocate(cfg PoolConfig) error {
+func (p *Pool) allocate(_ context.Context, cfg PoolConfig) error {
 	if cfg.HugePages == Require || cfg.Lock == Require || cfg.Node != nil && cfg.Bind == Require {
 		return errors.New("hugepages, locked memory and NUMA nodes are not available on " + runtime.GOOS)
 	}

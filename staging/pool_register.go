@@ -1,6 +1,7 @@
 package staging
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +10,7 @@ import (
 )
 
 // register tells the devices of the memory. Each has all of it or nothing.
-func (p *Pool) register(cfg PoolConfig) error {
+func (p *Pool) register(ctx context.Context, cfg PoolConfig) error {
 	if cfg.Register == Never || len(cfg.Devices) == 0 {
 		return nil
 	}
@@ -24,6 +25,9 @@ func (p *Pool) register(cfg PoolConfig) error {
 		before := len(done)
 		var err error
 		for _, area := range p.areas() {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
 			var undo func() error
 			if undo, err = r.Register(area); err != nil {
 				break

@@ -121,7 +121,7 @@ func (l *loadFlags) load(ctx context.Context, con console, how *loading) error {
 		return err
 	}
 	defer closeDevice(con, dev)
-	pool, limit, err := l.poolFlags.open(dev)
+	pool, limit, err := l.poolFlags.open(ctx, dev)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -28,7 +29,7 @@ func (f *poolFlags) add(fs *pflag.FlagSet) {
 }
 
 // open makes the staging memory, registered with the device if there is one. The limit is what else takes memory asks.
-func (f *poolFlags) open(dev staging.Device) (*staging.Pool, *staging.Limit, error) {
+func (f *poolFlags) open(ctx context.Context, dev staging.Device) (*staging.Pool, *staging.Limit, error) {
 	size, limit := int64(f.memory), int64(f.limit)
 	if size == 0 {
 		size = staging.DefaultPoolBytes
@@ -56,7 +57,7 @@ func (f *poolFlags) open(dev staging.Device) (*staging.Pool, *staging.Limit, err
 	if f.node.set {
 		cfg.Node, cfg.Bind = &f.node.node, staging.Require
 	}
-	pool, err := staging.NewPool(cfg)
+	pool, err := staging.NewPoolContext(ctx, cfg)
 	return pool, cfg.Limit, err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,12 @@ func TestPoolFlags(t *testing.T) {
 	o = shardload(t, "--size", "1M", "--numa-node", "4096")
 	require.Equal(t, exitFailed, o.status)
 	require.Contains(t, o.line(t), "NUMA node")
+}
+
+// Ctrl-C does not wait until all of a large pool is pinned.
+func TestPoolInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	_, _, err := (&poolFlags{}).open(ctx, nil)
+	require.ErrorIs(t, err, errInterrupted)
 }

@@ -62,7 +62,7 @@ func (p *putFlags) put(ctx context.Context, con console, name string) error {
 		return err
 	}
 	size := stat.Size()
-	pool, _, err := p.poolFlags.open(nil)
+	pool, _, err := p.poolFlags.open(ctx, nil)
 	if err != nil {
 		return err
 	}
