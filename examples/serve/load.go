@@ -23,7 +23,7 @@ var (
 // loads loads models, one at a time, and holds the one that serves.
 type loads struct {
 	conn    connector
-	pool    *staging.Pool
+	pool    *pool
 	limit   *staging.Limit
 	dev     staging.Device
 	metrics *metrics
@@ -51,8 +51,8 @@ type load struct {
 type state string
 
 const (
-	idle       state = "idle" // there was none
-	connecting state = "connecting"
+	idle       state = "idle"       // there was none
+	connecting state = "connecting" // the first load makes the staging pool before
 	loading    state = "loading"
 	done       state = "done"
 	failed     state = "failed"
@@ -76,8 +76,8 @@ type status struct {
 	Serving        int     `json:"serving"` // number of the load whose model answers requests, 0: none
 }
 
-func newLoads(conn connector, pool *staging.Pool, limit *staging.Limit, dev staging.Device, m *metrics, log *slog.Logger) *loads {
-	l := &loads{conn: conn, pool: pool, limit: limit, dev: dev, metrics: m, log: log, now: status{State: idle}, changed: make(chan struct{})}
+func newLoads(conn connector, p *pool, limit *staging.Limit, dev staging.Device, m *metrics, log *slog.Logger) *loads {
+	l := &loads{conn: conn, pool: p, limit: limit, dev: dev, metrics: m, log: log, now: status{State: idle}, changed: make(chan struct{})}
 	m.watch(l)
 	return l
 }
@@ -121,6 +121,11 @@ func (l *loads) run(ctx context.Context, ld *load, id int) {
 	defer ld.cancel(nil)
 	begun := time.Now()
 	l.log.Info("loading", "load", id, "from", ld.source)
+	pool, err := l.pool.get(ctx)
+	if err != nil {
+		l.finish(ctx, ld, begun, nil, err)
+		return
+	}
 	setup, cancel := context.WithTimeoutCause(ctx, l.conn.limit, fmt.Errorf("%w: the model was not opened in %v, which is --timeout", nvmetcp.ErrTimeout, l.conn.limit))
 	defer cancel()
 	sub, err := l.conn.connect(setup, ld.source)
@@ -129,7 +134,7 @@ func (l *loads) run(ctx context.Context, ld *load, id int) {
 		return
 	}
 	l.metrics.connections.attach(sub)
-	m, err := l.read(ctx, setup, ld, id, sub, begun)
+	m, err := l.read(ctx, setup, pool, ld, id, sub, begun)
 	l.finish(ctx, ld, begun, m, err)
 	// Requests have the new model by now, and need not wait for this.
 	l.conn.disconnect(ctx, sub, l.log)
@@ -137,7 +142,7 @@ func (l *loads) run(ctx context.Context, ld *load, id int) {
 }
 
 // read opens the model and streams it into the device, in the order in which a forward pass needs the tensors.
-func (l *loads) read(ctx, setup context.Context, ld *load, id int, sub *nvmetcp.Subsystem, begun time.Time) (*model, error) {
+func (l *loads) read(ctx, setup context.Context, pool *staging.Pool, ld *load, id int, sub *nvmetcp.Subsystem, begun time.Time) (*model, error) {
 	opened, err := openModel(setup, sub, ld.source)
 	if err != nil {
 		return nil, err
@@ -160,7 +165,7 @@ func (l *loads) read(ctx, setup context.Context, ld *load, id int, sub *nvmetcp.
 	}
 	m.users.Store(1)
 
-	loader := &staging.Loader{Pool: l.pool, OnRead: l.metrics.read}
+	loader := &staging.Loader{Pool: pool, OnRead: l.metrics.read}
 	stop := l.report(loader, plan, begun)
 	defer stop()
 	for t, err := range loader.Stream(ctx, plan, l.dev) {

@@ -61,6 +61,12 @@ func serve(ctx context.Context, f *flags, log *slog.Logger) (err error) {
 			err = errors.Join(err, fmt.Errorf("closing %s: %w", what, e))
 		}
 	}
+	// First of all, so that nobody who asks for the server's health is refused while the rest takes its time.
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
 	first := f.source()
 	if f.traddr == "" {
 		demo, e := startDemo(int64(f.size))
@@ -76,23 +82,17 @@ func serve(ctx context.Context, f *flags, log *slog.Logger) (err error) {
 	}
 	defer closing("the device", dev.Close)
 	limit := &staging.Limit{Bytes: int64(f.memoryLimit)}
-	pool, err := staging.NewPool(staging.PoolConfig{Bytes: int64(f.memory), Devices: []staging.Device{dev}, Node: node, Limit: limit})
-	if err != nil {
-		return err
-	}
-	defer closing("the staging pool", pool.Close)
-	log.Info("staging pool", "info", pool.Info().String())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	p := &pool{cfg: staging.PoolConfig{Bytes: int64(f.memory), Devices: []staging.Device{dev}, Node: node, Limit: limit}, log: log, stop: stop}
+	defer closing("the staging pool", p.close)
 
-	listener, err := net.Listen("tcp", f.listen)
-	if err != nil {
-		return err
-	}
-	m := newMetrics(pool)
-	l := newLoads(f.connector(), pool, limit, dev, m, log)
+	m := newMetrics(p)
+	l := newLoads(f.connector(), p, limit, dev, m, log)
 	s := newServer(l, m, first, time.Duration(f.drain), log)
 	log.Info("serving", "url", "http://"+listener.Addr().String(), "device", dev.Name(), "model", first)
 	if _, err := l.start(ctx, first, false); err != nil {
 		log.Error("the first model cannot be loaded", "err", err) // another one may be asked for
 	}
-	return s.run(ctx, listener)
+	return errors.Join(s.run(ctx, listener), p.failure())
 }

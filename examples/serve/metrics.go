@@ -30,7 +30,7 @@ type metrics struct {
 	connections connections
 }
 
-func newMetrics(pool *staging.Pool) *metrics {
+func newMetrics(p *pool) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -60,10 +60,17 @@ func newMetrics(pool *staging.Pool) *metrics {
 		m.reads, m.readErrors, m.readBytes, m.latency, m.loads, m.loadSeconds, m.firstTensor, m.firstLayer, m.models, m.requests, &m.connections,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	info := pool.Info()
-	m.gauge("nvstage_pool_buffers", "Staging buffers.", func() float64 { return float64(info.Buffers) })
-	m.gauge("nvstage_pool_buffers_out", "Staging buffers in use.", func() float64 { return float64(pool.Out()) })
-	m.gauge("nvstage_pool_locked_bytes", "Staging memory that cannot be swapped out.", func() float64 { return float64(info.LockedBytes) })
+	ofPool := func(f func(*staging.Pool) float64) func() float64 {
+		return func() float64 {
+			if made := p.now(); made != nil {
+				return f(made)
+			}
+			return 0
+		}
+	}
+	m.gauge("nvstage_pool_buffers", "Staging buffers; 0 before the pool is made.", ofPool(func(s *staging.Pool) float64 { return float64(s.Info().Buffers) }))
+	m.gauge("nvstage_pool_buffers_out", "Staging buffers in use.", ofPool(func(s *staging.Pool) float64 { return float64(s.Out()) }))
+	m.gauge("nvstage_pool_locked_bytes", "Staging memory that cannot be swapped out.", ofPool(func(s *staging.Pool) float64 { return float64(s.Info().LockedBytes) }))
 	return m
 }
 

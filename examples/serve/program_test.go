@@ -140,10 +140,11 @@ func TestUsage(t *testing.T) {
 
 	// Without a GPU the package says why, and the target in this process is closed.
 	for args, want := range map[string]string{
-		"--device cuda":    "cuda",
-		"--device rocm":    "rocm",
-		"--device tpu":     `--device "tpu": want host, cuda or rocm`,
-		"--listen nowhere": "listen tcp",
+		"--device cuda":                     "cuda",
+		"--device rocm":                     "rocm",
+		"--device tpu":                      `--device "tpu": want host, cuda or rocm`,
+		"--listen nowhere":                  "listen tcp",
+		"--memory 99T --listen 127.0.0.1:0": "\nserve: --memory 99T: staging: pool of 108851651149824 bytes",
 		"--memory-limit 256M --memory 256M --device host --listen 127.0.0.1:x": "listen tcp",
 	} {
 		if name := args[len("--device "):min(len(args), len("--device cuda"))]; (name == "cuda" || name == "rocm") && hasDevice(name) {

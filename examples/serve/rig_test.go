@@ -82,19 +82,21 @@ type rig struct {
 func start(t *testing.T, target *nvmetest.Target, dev staging.Device, limit int64, change func(s *server)) *rig {
 	t.Helper()
 	memory := &staging.Limit{Bytes: limit}
-	pool, err := staging.NewPool(staging.PoolConfig{Bytes: 1 << 20, BufferSize: 64 << 10, Limit: memory, Devices: []staging.Device{dev}, Debug: true})
-	require.NoError(t, err)
 	conn := connector{host: nvmetcp.UniqueHost(), limit: 20 * time.Second, options: nvmetcp.Options{NumIOQueues: 2, CommandTimeout: 20 * time.Second}}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	m := newMetrics(pool)
-	l := newLoads(conn, pool, memory, dev, m, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &pool{
+		cfg: staging.PoolConfig{Bytes: 1 << 20, BufferSize: 64 << 10, Limit: memory, Devices: []staging.Device{dev}, Debug: true},
+		log: log, stop: cancel,
+	}
+	m := newMetrics(p)
+	l := newLoads(conn, p, memory, dev, m, log)
 	s := newServer(l, m, source{Address: target.Addr(), NQN: testNQN}, time.Minute, log)
 	if change != nil {
 		change(s)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(ctx, listener) }()
 	transport := &http.Transport{}
@@ -103,8 +105,11 @@ func start(t *testing.T, target *nvmetest.Target, dev staging.Device, limit int6
 		cancel()
 		require.NoError(t, <-ended)
 		transport.CloseIdleConnections()
-		require.Zero(t, pool.Out())
-		require.NoError(t, pool.Close())
+		require.NoError(t, p.failure())
+		if made := p.now(); made != nil {
+			require.Zero(t, made.Out())
+		}
+		require.NoError(t, p.close())
 		require.Zero(t, memory.Used(), "memory of models that was not freed")
 	})
 	t.Cleanup(r.stop)

@@ -286,12 +286,12 @@ func TestBadRequests(t *testing.T) {
 		want               string
 	}{
 		{"POST", "/load", ``, 400, "EOF"},
-		{"POST", "/load", `[1]`, 400, "the body is not what is needed"},
+		{"POST", "/load", `[1]`, 400, "the body is not what is needed: it is a JSON array, not a JSON object"},
 		{"POST", "/load", `{} {}`, 400, "something follows"},
 		{"POST", "/load", `{"namespace": 1}`, 400, "unknown field"},
 		{"POST", "/load", `{"namespaces": [0]}`, 400, "namespace 0: want 1 to"},
 		{"POST", "/load", `{"namespaces": [4294967295]}`, 400, "namespace 4294967295: want 1 to"},
-		{"POST", "/load", `{"namespaces": [-1]}`, 400, "the body is not what is needed"},
+		{"POST", "/load", `{"namespaces": [-1]}`, 400, `the body is not what is needed: "namespaces" cannot be a JSON number -1`},
 		{"POST", "/load", `{"namespaces": [1, 1]}`, 400, "namespace 1 is there twice"},
 		{"POST", "/load", `{"namespaces": [` + many + `]}`, 400, "4097 namespaces: at most 4096"},
 		{"POST", "/load", `{"nqn": "models"}`, 400, "NQN of the subsystem"},

@@ -171,6 +171,13 @@ func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any, exampl
 	if err == nil && d.More() {
 		err = errors.New("something follows the JSON object")
 	}
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // its text has the types of this program
+		err = fmt.Errorf("it is a JSON %s, not a JSON object", wrong.Value)
+		if wrong.Field != "" {
+			name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] // without the names of embedded structs; bodies are flat
+			err = fmt.Errorf("%q cannot be a JSON %s", name, wrong.Value)
+		}
+	}
 	if err != nil {
 		return &problem{http.StatusBadRequest, "the body is not what is needed: " + err.Error(), "want " + example}
 	}
