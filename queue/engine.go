@@ -100,7 +100,7 @@ func (e *engine) loop() {
 
 		// While data keeps coming, capsules are held back a little, so that they go out in one call.
 		var send [][]byte
-		holdBack := (refill || e.rx.placing()) && e.tx.held < max(1, e.used()/4) && held < maxHoldBack
+		holdBack := !e.tx.empty() && (refill || e.rx.placing()) && e.tx.held < max(1, e.used()/4) && held < maxHoldBack
 		if holdBack {
 			held++
 		} else {
@@ -152,9 +152,11 @@ func (e *engine) loop() {
 		looks++
 		if e.yields > 0 {
 			e.letRun()
-		} else if e.now = nanotime(); e.now-idle >= spin && (spin <= 0 || looks >= minLooks) {
+		} else if e.now = nanotime(); e.now-idle >= spin && (looks >= minLooks || spin <= 0 && !(e.drv.spins && e.rx.placing())) {
 			e.sleep()
 			looks = 0
+		} else if spin <= 0 {
+			rest(moreComing)
 		} else {
 			rest(lookEvery)
 		}

@@ -45,6 +45,9 @@ func newCheckpoint(tensors []SaveTensor, metadata map[string]string, block int) 
 		if t.Device == nil {
 			t.Device = Host{}
 		}
+		if _, host := t.Device.(Host); host && have > 0 && int64(len(t.Memory.Bytes())) != have {
+			return nil, fmt.Errorf("staging: tensor %s: its memory is not the host's; its SaveTensor has to name the Device", quoted(t.Name))
+		}
 		c.tensors[i] = t
 	}
 	return c, c.align(block)

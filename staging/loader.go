@@ -17,7 +17,8 @@ type Loader struct {
 	Pool *Pool
 	// Ahead bounds what Stream allocates on the device beyond the tensors that were delivered: it starts another one only
 	// while less than Ahead bytes wait to be read, and less than Ahead bytes behind the tensor that is due wait to be
-	// delivered. So a slow consumer finds at most twice Ahead and two tensors there. 0 means the size of the pool.
+	// delivered. So a slow consumer finds at most twice Ahead and two tensors there. Entries that
+	// are read together, because they overlap, count as one tensor. 0 means the size of the pool.
 	Ahead int64
 	// OnRead, if not nil, sees each completed read (its Latency, its Err), on the queues' threads and several at once. It
 	// must be quick and keep nothing of r.

@@ -107,15 +107,16 @@ func (c *cutter) add(index int, t PlanTensor, share bool) error {
 	return nil
 }
 
-// shares reports whether it is to be read with the group: both without holes and overlapping, or slices of one tensor side by side.
+// shares reports whether it is to be read with the group: both without holes and overlapping, or slices of one tensor side
+// by side. It has to overlap the first, lest a chain of entries, each over the end of the one before, be one group without end.
 func (g *group) shares(it *item) bool {
 	if g.feed.shard != it.Shard || it.start >= g.end || it.end <= g.start {
 		return false
 	}
-	if !g.strided || it.stride == 0 {
-		return !g.strided && it.stride == 0
-	}
 	first := g.items[0]
+	if !g.strided || it.stride == 0 {
+		return !g.strided && it.stride == 0 && it.start < first.end && it.end > first.start
+	}
 	if it.Of != first.Of || it.stride != first.stride {
 		return false
 	}

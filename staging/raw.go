@@ -19,6 +19,9 @@ type Range struct {
 // RawShard makes a shard of byte ranges of src: for data that has no header, or one that nothing here can read. Its tensors are in the order of
 // ranges, which may be any, with holes and overlaps. Nothing is read.
 func RawShard(src Source, ranges []Range) (*Shard, error) {
+	if err := usable(src); err != nil {
+		return nil, err
+	}
 	h := &Header{Tensors: make([]TensorInfo, len(ranges)), index: make(map[string]int, len(ranges))}
 	for i, r := range ranges {
 		t, err := r.tensor(src.Size())

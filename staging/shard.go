@@ -39,11 +39,19 @@ func OpenShard(ctx context.Context, src Source) (*Shard, error) {
 	return OpenShardAs(ctx, src, FormatAuto)
 }
 
+// usable refuses a source whose blocks no read could consist of.
+func usable(src Source) error {
+	if b := src.BlockSize(); b <= 0 || src.MaxIO() < 0 {
+		return fmt.Errorf("staging: source with blocks of %d bytes and reads of %d", b, src.MaxIO())
+	}
+	return nil
+}
+
 // OpenShardAs is [OpenShard] for a shard that must be of the format, whatever its first bytes. LZ4 frames are opened with FormatAuto only: for
 // others, give it what [OpenLZ4] makes of the source.
 func OpenShardAs(ctx context.Context, src Source, format Format) (*Shard, error) {
-	if b := src.BlockSize(); b <= 0 || src.MaxIO() < 0 {
-		return nil, fmt.Errorf("staging: source with blocks of %d bytes and reads of %d", b, src.MaxIO())
+	if err := usable(src); err != nil {
+		return nil, err
 	}
 	first, err := readStart(ctx, src, src.Size())
 	if err != nil {
