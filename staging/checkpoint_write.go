@@ -171,7 +171,7 @@ func (w *saving) commit(ctx context.Context, first []byte) error {
 		return nil
 	}
 	back := make([]byte, len(first))
-	if err := readFull(ctx, w.sink, back, 0); err != nil {
+	if err := readFull(ctx, w.sink, back, 0, "back the first block, "); err != nil {
 		return fmt.Errorf("staging: %w", err)
 	}
 	if !bytes.Equal(first, back) {

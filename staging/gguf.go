@@ -134,7 +134,7 @@ func (r *rangeReader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, io.EOF
 	}
-	if err := readFull(r.ctx, r.r, p, r.off); err != nil {
+	if err := readFull(r.ctx, r.r, p, r.off, shardHeader); err != nil {
 		return 0, err
 	}
 	r.off += int64(len(p))

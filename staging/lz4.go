@@ -149,7 +149,7 @@ func (s *LZ4Source) measure(ctx context.Context, f *lz4Frame) error {
 func (s *LZ4Source) compressed(ctx context.Context, f *lz4Frame, k int) ([]byte, error) {
 	start, end := f.span(k)
 	s.in = slices.Grow(s.in[:0], int(end-start))[:end-start]
-	if err := lz4ReadFull(ctx, s.src, s.in, start); err != nil {
+	if err := readFull(ctx, s.src, s.in, start, ""); err != nil {
 		return nil, f.fail(k, err)
 	}
 	s.stats.compressed.Add(end - start)

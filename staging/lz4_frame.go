@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
@@ -246,7 +245,7 @@ func (w *lz4Walker) bytes(off int64, n int) ([]byte, error) {
 	w.at, end = w.pages(off, n)
 	w.window = make([]byte, end-w.at)
 	w.reads++
-	if err := lz4ReadFull(w.ctx, w.src, w.window, w.at); err != nil {
+	if err := readFull(w.ctx, w.src, w.window, w.at, ""); err != nil {
 		w.window = nil
 		return nil, err
 	}
@@ -274,7 +273,7 @@ func (w *lz4Walker) guess(off, stride int64) {
 	for i := range w.ahead {
 		a := &w.ahead[i]
 		wg.Go(func() {
-			if lz4ReadFull(w.ctx, w.src, a.window, a.at) != nil {
+			if readFull(w.ctx, w.src, a.window, a.at, "") != nil {
 				a.window = nil
 			}
 		})
@@ -404,24 +403,6 @@ func (w *lz4Walker) block(f *lz4Frame, b lz4Block) error {
 	if _, end := f.span(len(f.blocks) - 1); end > w.size {
 		f.blocks = f.blocks[:len(f.blocks)-1]
 		return ErrTruncated
-	}
-	return nil
-}
-
-// lz4ReadFull fills p, which is inside the source.
-func lz4ReadFull(ctx context.Context, r io.ReaderAt, p []byte, off int64) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	read := r.ReadAt
-	if c, ok := r.(contextReader); ok {
-		read = func(p []byte, off int64) (int, error) { return c.ReadAtContext(ctx, p, off) }
-	}
-	if n, err := read(p, off); n < len(p) {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return fmt.Errorf("reading %d bytes at %d: %w", len(p), off, err)
 	}
 	return nil
 }

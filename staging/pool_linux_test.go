@@ -94,10 +94,13 @@ func hugePool(t *testing.T, cfg PoolConfig, page int64) *Pool {
 func TestPoolHugePages(t *testing.T) {
 	for _, page := range []int64{2 << 20, 1 << 30} {
 		for _, debug := range []bool{false, true} {
-			if page == 1<<30 && (debug || os.Getenv("NVSTAGE_TEST_1GIB") == "") {
-				continue // for such a page, the kernel moves others about for half a minute
+			if page == 1<<30 && debug {
+				continue // nothing else than with smaller pages
 			}
 			t.Run(fmt.Sprintf("%s/debug=%v", sizeText(page), debug), func(t *testing.T) {
+				if page == 1<<30 && os.Getenv("NVSTAGE_TEST_1GIB") == "" {
+					t.Skip("NOT TESTED: a page of 1 GiB, for which the kernel moves others about for half a minute: set NVSTAGE_TEST_1GIB=1")
+				}
 				before := status(t, "HugetlbPages")
 				l := &Limit{}
 				// Not a whole page, so that it is rounded up.

@@ -142,7 +142,7 @@ func readHeader(ctx context.Context, r io.ReaderAt, size int64, trailing Trailin
 	have := copy(text, first[8:])
 	for have < len(text) { // in pieces, so that ctx is looked at
 		end := min(have+4<<20, len(text))
-		if err := readFull(ctx, r, text[have:end], int64(8+have)); err != nil {
+		if err := readFull(ctx, r, text[have:end], int64(8+have), shardHeader); err != nil {
 			return nil, err
 		}
 		have = end
@@ -171,7 +171,7 @@ func (h *Header) checkTrailing(size int64, trailing Trailing) error {
 // anything is allocated for it.
 func readStart(ctx context.Context, r io.ReaderAt, size int64) ([]byte, error) {
 	first := make([]byte, min(max(size, 0), 64<<10))
-	return first, readFull(ctx, r, first, 0)
+	return first, readFull(ctx, r, first, 0, shardHeader)
 }
 
 // contextReader is what namespaces offer beyond io.ReaderAt.
@@ -179,7 +179,10 @@ type contextReader interface {
 	ReadAtContext(ctx context.Context, p []byte, off int64) (int, error)
 }
 
-func readFull(ctx context.Context, r io.ReaderAt, p []byte, off int64) error {
+const shardHeader = "the shard header, "
+
+// readFull fills p, which is inside the source. what goes into the error: what it is that is read, with a comma.
+func readFull(ctx context.Context, r io.ReaderAt, p []byte, off int64, what string) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -191,7 +194,7 @@ func readFull(ctx context.Context, r io.ReaderAt, p []byte, off int64) error {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return fmt.Errorf("reading the shard header, %d bytes at %d: %w", len(p), off, err)
+		return fmt.Errorf("reading %s%d bytes at %d: %w", what, len(p), off, err)
 	}
 	return nil
 }
