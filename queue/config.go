@@ -43,7 +43,7 @@ type Config struct {
 	CPU int
 	Pin bool
 	// Spin is how long the queue polls the socket before it sleeps: 0 takes DefaultSpin, less than 0
-	// means never spin.
+	// never polls, except for some microseconds while the rest of a large payload is on its way.
 	Spin time.Duration
 	// ICTimeout bounds the wait for ICResp. Default 10 s.
 	ICTimeout time.Duration
