@@ -24,6 +24,7 @@ type engine struct {
 	tx transmitter
 	rx receiver
 
+	pace      pace
 	stats     Stats
 	shown     int64      // when stats were published last
 	checked   int64      // when timeouts were looked at last
@@ -44,9 +45,7 @@ const cancelGrace = 500 * time.Millisecond
 // system calls at no cost in latency.
 const lookEvery = 300 * time.Nanosecond
 
-// moreComing is the rest of a queue that does not spin, while the rest of a large payload is on its way: it halves the
-// system calls. One that spins has its CPU to itself, and would lose up to a tenth of the rate, because what
-// lies in the socket leaves the cache.
+// moreComing is how long a queue that does not spin rests while a large payload is on its way.
 const moreComing = 4 * time.Microsecond
 
 // minLooks is how often an empty socket is looked at before a queue that spins sleeps, however long that took: when the
@@ -100,14 +99,14 @@ func (e *engine) loop() {
 
 		// While data keeps coming, capsules are held back a little, so that they go out in one call.
 		var send [][]byte
-		holdBack := !e.tx.empty() && (refill || e.rx.placing()) && e.tx.held < max(1, e.used()/4) && held < maxHoldBack
+		holdBack := !e.tx.empty() && (refill || e.rx.placing()) && e.tx.held < e.batch() && held < maxHoldBack
 		if holdBack {
 			held++
 		} else {
 			held = 0
 			send = e.tx.vector()
 		}
-		recv := e.rx.vector()
+		recv := e.rx.vector(&e.slots)
 		sent, n, err := e.drv.exchange(send, recv)
 		if sent > 0 {
 			e.stats.BytesOut += uint64(sent)
@@ -138,12 +137,9 @@ func (e *engine) loop() {
 		if e.now-e.shown > publishEvery {
 			e.publish()
 		}
-		if e.rx.placing() && !refill && e.drv.spins {
-			if spin <= 0 && (n > 0 || holdBack) {
-				rest(moreComing)
-			} else if n == 0 && holdBack {
-				rest(lookEvery)
-			}
+		e.pace.got(n)
+		if (n > 0 || holdBack) && !refill && e.drv.spins { // the socket is empty now
+			e.restForPayload(n == 0, spin <= 0)
 		}
 		if n > 0 || busy || sent > 0 || holdBack {
 			looks = 0
@@ -162,6 +158,15 @@ func (e *engine) loop() {
 		}
 	}
 	e.finish()
+}
+
+// batch is how many capsules are held back at most: the controller keeps the rest of those outstanding, and has
+// to be kept busy with them. Large ones keep it busy for longer.
+func (e *engine) batch() int {
+	if e.rx.placing() {
+		return (e.used() + 1) / 2
+	}
+	return max(1, e.used()/4)
 }
 
 // callerYields: this goroutine hardly ever blocks, so a caller that has got its command back would wait for another
@@ -319,6 +324,9 @@ func (e *engine) issue(c *Command) bool {
 		limit = AdminInCapsule
 	}
 	s.capsule = n > 0 && dir == nvme.DirHostToController && n <= limit
+	if s.length > 0 && dir == nvme.DirControllerToHost {
+		e.await(s)
+	}
 	c.SQE.CID = s.cid
 	c.SQE.Flags = c.SQE.Flags&nvme.FlagFuseMask | nvme.FlagSGL
 	c.SQE.SGL = nvme.SGL{Length: uint32(n), ID: nvme.SGLTransport}
@@ -553,7 +561,7 @@ func (e *engine) terminate() {
 	t := e.breach.TermReq(pdu.Host)
 	e.tx.last(t.Append(nil), e.drv.inflight())
 	for {
-		sent, n, err := e.drv.exchange(e.tx.vector(), e.rx.vector())
+		sent, n, err := e.drv.exchange(e.tx.vector(), e.rx.vector(&e.slots))
 		e.sent(sent)
 		if err != nil || nanotime() > deadline {
 			return

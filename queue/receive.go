@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/nvstage/nvstage/pdu"
 	"github.com/nvstage/nvstage/pdu/nvme"
@@ -26,6 +27,8 @@ type receiver struct {
 
 	vec    [][]byte
 	direct int // bytes of vec that are the command's
+
+	ahead
 }
 
 const (
@@ -38,26 +41,37 @@ func (x *receiver) init(f pdu.Framing) {
 	x.framing = f
 	x.buf = make([]byte, readBuffer)
 	x.vec = make([][]byte, 0, maxVec)
+	x.gaps = make([]gap, 0, maxGaps)
+	x.piece = math.MaxInt
 }
 
 // placing reports whether the rest of a large payload is awaited.
 func (x *receiver) placing() bool { return x.left > 0 && x.scatter }
 
 // vector says where the next bytes are to go.
-func (x *receiver) vector() [][]byte {
-	x.vec = x.vec[:0]
-	x.direct = 0
-	if !x.placing() || x.slot.cmd == nil {
-		x.vec = append(x.vec, x.buf[x.w:])
-		return x.vec
+func (x *receiver) vector(s *slots) [][]byte {
+	x.vec, x.direct, x.gaps = x.vec[:0], 0, x.gaps[:0]
+	if x.left > 0 && (!x.scatter || x.slot.cmd == nil) {
+		return append(x.vec, x.buf[x.w:])
 	}
-	pos := x.slot.pos // a copy: it moves on when the bytes are there
+	var pos cursor
+	if x.left > 0 {
+		pos = x.slot.pos // a copy: it moves on when the bytes are there
+	}
 	for x.direct < x.left && len(x.vec) < maxVec-1 {
 		b := pos.next(x.slot.cmd.Data, x.left-x.direct)
 		x.vec = append(x.vec, b)
 		x.direct += len(b)
 	}
-	x.vec = append(x.vec, x.buf[:scatterTail])
+	end := x.w
+	if x.direct == x.left {
+		end = x.lookAhead(s, pos)
+	}
+	tail := x.buf[end:]
+	if len(x.vec) > 0 {
+		tail = tail[:scatterTail]
+	}
+	x.vec = append(x.vec, tail)
 	return x.vec
 }
 
@@ -78,6 +92,7 @@ func (e *engine) receive(n int) error {
 		}
 	}
 	x.w += n
+	x.cutGaps()
 	err := e.parse()
 	if x.r > 0 { // less than a header is left
 		x.w = copy(x.buf, x.buf[x.r:x.w])
@@ -113,6 +128,9 @@ func (e *engine) parse() error {
 			e.dataDone(s)
 		}
 		b := x.buf[x.r:x.w]
+		if x.beforeGap() < pdu.TypeC2HData.HeaderLen() {
+			x.fill()
+		}
 		if len(b) < pdu.CommonHeaderLen {
 			return nil
 		}
@@ -124,6 +142,9 @@ func (e *engine) parse() error {
 		n := x.framing.HeaderSize(h)
 		if h.Type.IsTermReq() {
 			n = int(h.PLEN)
+		}
+		if n > x.beforeGap() {
+			x.fill()
 		}
 		if len(b) < n {
 			return nil
@@ -152,6 +173,9 @@ func (e *engine) malformed(b []byte, err error) error {
 // place copies what the read buffer has of the payload to where it belongs.
 func (e *engine) place() {
 	x := &e.rx
+	if len(x.gaps) > 0 {
+		e.inPlace()
+	}
 	b := x.buf[x.r:min(x.w, x.r+x.left)]
 	x.r += len(b)
 	x.left -= len(b)
@@ -232,6 +256,23 @@ func (e *engine) c2hData(hdr []byte) error {
 	s.got = uint32(end)
 	s.last = d.Flags.Has(pdu.FlagLast)
 	x := &e.rx
+	x.inOrder++
+	if s != e.oldest {
+		x.inOrder = 0
+	}
+	x.header = len(hdr)
+	switch {
+	case !s.last:
+		x.piece = int(d.DATAL)
+	case int(d.DATAL) > x.piece:
+		x.piece = math.MaxInt
+	}
+	if s.last {
+		x.explicit = !d.Flags.Has(pdu.FlagSuccess)
+	}
+	if s.got == s.length {
+		e.served(s)
+	}
 	x.slot, x.left, x.crc, x.flags = s, int(d.DATAL), 0, d.Flags
 	x.digest = x.framing.Data
 	x.scatter = x.left > scatterAbove
@@ -241,6 +282,7 @@ func (e *engine) c2hData(hdr []byte) error {
 // dataDone follows the last byte of a C2HData.
 func (e *engine) dataDone(s *slot) {
 	if !e.rx.flags.Has(pdu.FlagSuccess) {
+		e.rx.owed = e.rx.flags.Has(pdu.FlagLast)
 		return
 	}
 	e.complete(s, s.digestError())
@@ -268,6 +310,10 @@ func (e *engine) response(hdr []byte) error {
 		return err
 	}
 	s := e.find(cqe.CID)
+	e.rx.owed = false
+	if s != nil && s.ahead > 0 { // its buffer is the caller's again
+		e.rx.fill()
+	}
 	if s == nil {
 		return breach(pdu.FESInvalidHeaderField, offCQE, hdr, "completion of command %#04x, which is not outstanding", cqe.CID)
 	}

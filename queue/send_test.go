@@ -216,12 +216,12 @@ func sentPDUs(t *testing.T, d *fakeDriver) (all []pdu.Raw) {
 func (e *engine) turn(b []byte) error {
 	e.takeIn()
 	e.encodeData()
-	sent, _, _ := e.drv.exchange(e.tx.vector(), e.rx.vector())
+	sent, _, _ := e.drv.exchange(e.tx.vector(), e.rx.vector(&e.slots))
 	e.sent(sent)
 	if b == nil {
 		return nil
 	}
-	return e.receive(copy(e.rx.vector()[0], b))
+	return e.receive(copy(e.rx.vector(&e.slots)[0], b))
 }
 
 // An engine with two writes of four windows (CIDs 1<<5 and 1<<5|1) whose socket takes nothing until open.
@@ -523,7 +523,7 @@ func TestReceiveVector(t *testing.T) {
 	}
 	s.cmd.Data = many
 	x.slot, x.left, x.scatter = s, 1000*1000, true
-	v := x.vector()
+	v := x.vector(&slots{})
 	require.Len(t, v, maxVec)
 	require.Equal(t, (maxVec-1)*1000, x.direct)
 
@@ -534,7 +534,7 @@ func TestReceiveVector(t *testing.T) {
 		e.q.Submit(&c)
 		h := pdu.Data{Type: pdu.TypeC2HData, CCCID: 1 << 5, DATAL: uint32(n)}
 		require.NoError(t, e.turn(h.AppendHeader(nil, pdu.Layout{})))
-		v := e.rx.vector()
+		v := e.rx.vector(&e.slots)
 		require.Equal(t, direct, e.rx.direct)
 		if direct > 0 {
 			require.Len(t, v, 2)

@@ -26,6 +26,10 @@ type slot struct {
 	last bool   // read: LAST_PDU was seen
 	bad  bool   // read: a data digest was wrong
 
+	waits        bool  // read: for data
+	older, newer *slot // read: its neighbours among those that wait
+	ahead        int   // read: gaps whose bytes are in its buffer, and may be another's
+
 	asked uint32 // write: bytes asked for by R2Ts, which is the R2TO expected next
 	r2ts  []r2t  // write: R2Ts that are not encoded completely, oldest first
 	open  int    // write: R2Ts whose data is not with the socket completely
@@ -62,6 +66,8 @@ type slots struct {
 	all   []slot
 	free  []uint16 // indices, the last one freed on top
 	shift uint     // CID = generation << shift | index
+
+	oldest, newest *slot // of the reads that wait for data, in the order of issue
 }
 
 func newSlots(depth, maxR2T int) slots {
@@ -89,7 +95,39 @@ func (s *slots) take() *slot {
 	return t
 }
 
+// await notes that a read waits for data, longer than none.
+func (s *slots) await(t *slot) {
+	t.waits = true
+	t.older = s.newest
+	if s.newest == nil {
+		s.oldest = t
+	} else {
+		s.newest.newer = t
+	}
+	s.newest = t
+}
+
+// served notes that a read waits no longer.
+func (s *slots) served(t *slot) {
+	if !t.waits {
+		return
+	}
+	t.waits = false
+	if t.older == nil {
+		s.oldest = t.newer
+	} else {
+		t.older.newer = t.newer
+	}
+	if t.newer == nil {
+		s.newest = t.older
+	} else {
+		t.newer.older = t.older
+	}
+	t.older, t.newer = nil, nil
+}
+
 func (s *slots) put(t *slot) {
+	s.served(t)
 	t.busy = false
 	t.cmd = nil
 	s.free = append(s.free, uint16(s.index(t)))
