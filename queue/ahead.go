@@ -89,14 +89,6 @@ func (x *receiver) lookAhead(s *slots, pos cursor) (end int) {
 	return end
 }
 
-// foreseen returns how many bytes the next payload should have, 0 if it is small or not known.
-func (x *receiver) foreseen(s *slots) int {
-	if x.left > 0 || x.inOrder < inOrderFor || s.oldest == nil || s.oldest.length <= aheadAbove {
-		return 0
-	}
-	return min(int(s.oldest.length-s.oldest.got), x.piece)
-}
-
 // overlaps reports whether b shares memory with the vector.
 func (x *receiver) overlaps(b []byte) bool {
 	start := func(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -234,9 +234,14 @@ func lookAheadRun(t *testing.T, noise []byte, digests pdu.Digests, rnd *rand.Ran
 		case before >= inOrderFor && e.rx.inOrder > before:
 			hits++
 		}
+		awaited := 0
 		for i := range e.all {
 			require.Zero(t, e.all[i].ahead)
+			if e.all[i].waits {
+				awaited += int(e.all[i].length - e.all[i].got)
+			}
 		}
+		require.Equal(t, awaited, e.awaited)
 	}
 	for _, b := range h.back {
 		require.Equal(t, len(b), bytes.Count(b, []byte{scribble}), "written to after its completion")

@@ -8,7 +8,7 @@ import (
 // A driver moves the bytes of one queue. Its methods are called on the queue's goroutine, except wake.
 type driver interface {
 	// exchange sends what the socket takes of send now and receives what is there into recv, never
-	// blocking. send may be empty. What it reports as sent is from the front of send; a driver may
+	// blocking. Either may be empty. What it reports as sent is from the front of send; a driver may
 	// report bytes later than it took them, and until then send must keep starting with the same bytes.
 	// A closed connection is io.EOF. A failed send does not keep it from receiving; an error next to received
 	// bytes comes again with the next call, or something like it.

@@ -66,9 +66,15 @@ func (d *epollDriver) exchange(send, recv [][]byte) (sent, received int, err err
 		sent, sendErr = d.retry(unix.SYS_SENDMSG, unsafe.Pointer(&d.msg), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0)
 		sent = max(sent, 0)
 	}
-	if len(recv) == 1 {
+	switch len(recv) {
+	case 0:
+		if sendErr != nil {
+			err = os.NewSyscallError("sendmsg", sendErr)
+		}
+		return sent, 0, err
+	case 1:
 		received, err = d.retry(unix.SYS_RECVFROM, unsafe.Pointer(unsafe.SliceData(recv[0])), uintptr(len(recv[0])), unix.MSG_DONTWAIT)
-	} else {
+	default:
 		d.msg = unix.Msghdr{Iov: &d.riov[0]}
 		d.msg.SetIovlen(iovecs(&d.riov, recv))
 		received, err = d.retry(unix.SYS_RECVMSG, unsafe.Pointer(&d.msg), unix.MSG_DONTWAIT, 0)

@@ -74,18 +74,21 @@ func (d *uringDriver) exchange(send, recv [][]byte) (sent, received int, err err
 		}
 		pending++
 	}
-	if len(recv) == 1 {
+	switch len(recv) {
+	case 0:
+	case 1:
 		if !d.ring.PrepRecv(fileSocket, true, unsafe.Pointer(unsafe.SliceData(recv[0])), len(recv[0]), unix.MSG_DONTWAIT, udRecv) {
 			return 0, 0, errRingFull
 		}
-	} else {
+		pending++
+	default:
 		d.rmsg = uring.Msghdr{Iov: &d.riov[0]}
 		d.rmsg.SetIovlen(iovecs(&d.riov, recv))
 		if !d.ring.PrepRecvmsg(fileSocket, true, &d.rmsg, unix.MSG_DONTWAIT, udRecv) {
 			return 0, 0, errRingFull
 		}
+		pending++
 	}
-	pending++
 	var sendErr, recvErr error
 	for want := 0; pending > 0; want = pending {
 		d.calls++

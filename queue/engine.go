@@ -76,10 +76,11 @@ func newEngine(q *Queue, o opened) *engine {
 func (e *engine) loop() {
 	var (
 		spin   = int64(e.q.cfg.Spin)
-		idle   int64 // when the last turn that got something done was
-		refill bool  // the last receive filled its buffers: there is probably more
-		held   int   // turns in a row without a send
-		looks  int   // turns in a row that got nothing done
+		idle   int64         // when the last turn that got something done was
+		refill bool          // the last receive filled its buffers: there is probably more
+		held   int           // turns in a row without a send
+		looks  int           // turns in a row that got nothing done
+		pause  time.Duration // before the next look
 	)
 	if !e.drv.spins {
 		spin = 0
@@ -99,19 +100,26 @@ func (e *engine) loop() {
 
 		// While data keeps coming, capsules are held back a little, so that they go out in one call.
 		var send [][]byte
-		holdBack := !e.tx.empty() && (refill || e.rx.placing()) && e.tx.held < e.batch() && held < maxHoldBack
+		holdBack := !e.tx.empty() && (refill || pause == 0 && e.rx.placing()) && e.tx.held < e.batch() && held < maxHoldBack
 		if holdBack {
 			held++
 		} else {
 			held = 0
 			send = e.tx.vector()
 		}
+		early := 0
+		if pause > 0 {
+			if len(send) > 0 { // the controller does not rest
+				early, _, _ = e.drv.exchange(send, nil)
+				e.sent(early)
+				send = e.tx.vector()
+			}
+			rest(pause)
+		}
 		recv := e.rx.vector(&e.slots)
 		sent, n, err := e.drv.exchange(send, recv)
-		if sent > 0 {
-			e.stats.BytesOut += uint64(sent)
-			e.sent(sent)
-		}
+		e.sent(sent)
+		sent += early
 		refill = n > 0 && n == size(recv)
 		if n > 0 {
 			e.stats.BytesIn += uint64(n)
@@ -137,9 +145,10 @@ func (e *engine) loop() {
 		if e.now-e.shown > publishEvery {
 			e.publish()
 		}
-		e.pace.got(n)
+		e.pace.got(n, refill)
+		pause = 0
 		if (n > 0 || holdBack) && !refill && e.drv.spins { // the socket is empty now
-			e.restForPayload(n == 0, spin <= 0)
+			pause = e.pause(n == 0, spin <= 0)
 		}
 		if n > 0 || busy || sent > 0 || holdBack {
 			looks = 0

@@ -254,6 +254,7 @@ func (e *engine) c2hData(hdr []byte) error {
 		return breach(pdu.FESInvalidHeaderField, offFlags, hdr, "SUCCESS at byte %d of command %#04x, which has %d", end, d.CCCID, s.length)
 	}
 	s.got = uint32(end)
+	e.awaited -= int(d.DATAL)
 	s.last = d.Flags.Has(pdu.FlagLast)
 	x := &e.rx
 	x.inOrder++

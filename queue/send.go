@@ -180,6 +180,7 @@ func (t *transmitter) vector() [][]byte {
 // sent removes n bytes from the front of the send queue.
 func (e *engine) sent(n int) {
 	t := &e.tx
+	e.stats.BytesOut += uint64(n)
 	t.due -= n
 	for n > 0 {
 		f := &t.queue[t.head]

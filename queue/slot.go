@@ -68,6 +68,7 @@ type slots struct {
 	shift uint     // CID = generation << shift | index
 
 	oldest, newest *slot // of the reads that wait for data, in the order of issue
+	awaited        int   // bytes that they wait for
 }
 
 func newSlots(depth, maxR2T int) slots {
@@ -98,6 +99,7 @@ func (s *slots) take() *slot {
 // await notes that a read waits for data, longer than none.
 func (s *slots) await(t *slot) {
 	t.waits = true
+	s.awaited += int(t.length)
 	t.older = s.newest
 	if s.newest == nil {
 		s.oldest = t
@@ -113,6 +115,7 @@ func (s *slots) served(t *slot) {
 		return
 	}
 	t.waits = false
+	s.awaited -= int(t.length - t.got)
 	if t.older == nil {
 		s.oldest = t.newer
 	} else {
