@@ -13,7 +13,7 @@ type pace struct {
 
 const (
 	// A rest is for this part of what is outstanding: the controller is busy with the others meanwhile.
-	restPart = 8
+	restPart = 6
 	// restMost bounds what a rest may add to anybody's latency, and restEach does for each outstanding command.
 	restMost = 32 * time.Microsecond
 	restEach = 3 * time.Microsecond
@@ -53,7 +53,8 @@ func (p *pace) rest(n, outstanding int) time.Duration {
 // pause returns how long to rest before the next look, after one that found nothing or not all that is outstanding.
 func (e *engine) pause(nothing, sleeps bool) time.Duration {
 	got := e.stats.Placed + e.stats.Copied
-	flows := got != e.pace.payload || e.rx.placing() // or else the controller may be waiting for a disk
+	// Callers that wait for small reads have theirs at once. And if nothing came, the controller may wait for a disk.
+	flows := e.rx.placing() || len(e.feeds) > 0 && got != e.pace.payload
 	e.pace.payload = got
 	want := (e.awaited + e.rx.left) / restPart
 	switch {

@@ -77,12 +77,18 @@ func TestPause(t *testing.T) {
 	require.Equal(t, (each/2+5*each)/restPart, rests())
 	require.Equal(t, (each/2+5*each)/restPart, rests(), "the rest of a payload is on its way")
 	deliver(data[24+each/2:])
+	e.feeds = append(e.feeds, &feedState{})
 	require.Equal(t, 5*each/restPart, rests())
 	require.Zero(t, rests())
 	deliver(failed(cmds[5].SQE.CID))
 	require.Zero(t, rests(), "an answer without data")
 	require.Equal(t, 4*each, e.awaited)
 	deliver(c2hData(cmds[1].SQE.CID, make([]byte, each), pdu.Layout{}))
+	feeds := e.feeds
+	e.feeds = nil
+	got := e.pace.payload
+	require.Zero(t, rests(), "callers wait")
+	e.feeds, e.pace.payload = feeds, got
 	require.Equal(t, 3*each/restPart, rests())
 	deliver(c2hData(cmds[2].SQE.CID, make([]byte, each), pdu.Layout{}))
 	require.Zero(t, rests(), "with few outstanding the controller waits for the host")
