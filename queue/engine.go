@@ -100,7 +100,7 @@ func (e *engine) loop() {
 
 		// While data keeps coming, capsules are held back a little, so that they go out in one call.
 		var send [][]byte
-		holdBack := !e.tx.empty() && (refill || pause == 0 && e.rx.placing()) && e.tx.held < e.batch() && held < maxHoldBack
+		holdBack := !e.tx.empty() && (refill || pause == 0 && e.rx.placing()) && e.tx.held < max(1, e.used()/4) && held < maxHoldBack
 		if holdBack {
 			held++
 		} else {
@@ -167,15 +167,6 @@ func (e *engine) loop() {
 		}
 	}
 	e.finish()
-}
-
-// batch is how many capsules are held back at most: the controller keeps the rest of those outstanding, and has
-// to be kept busy with them. Large ones keep it busy for longer.
-func (e *engine) batch() int {
-	if e.rx.placing() {
-		return (e.used() + 1) / 2
-	}
-	return max(1, e.used()/4)
 }
 
 // callerYields: this goroutine hardly ever blocks, so a caller that has got its command back would wait for another
