@@ -424,3 +424,19 @@ func TestLookAheadTermReq(t *testing.T) {
 		require.Equal(t, term.Header, got.Header)
 	}
 }
+
+// A complaint quotes the PDU that it is about, not what the read buffer has in its gaps.
+func TestLookAheadMalformed(t *testing.T) {
+	e := engineOn(t, &fakeDriver{}, Config{QID: 1, Depth: 8, CommandTimeout: -1})
+	inOrderReads(t, e, pdu.Layout{})
+	c := Command{SQE: nvme.Read(1, 0, 0), Done: func(*Command) {}}
+	c.SetData(make([]byte, 64<<10))
+	e.q.Submit(&c)
+	e.takeIn()
+	h := pdu.CommonHeader{Type: pdu.TypeCapsuleCmd, HLEN: 72, PLEN: 72} // not the controller's to send
+	bad := append(h.Append(nil), bytes.Repeat([]byte{7}, 64)...)
+	_, err := e.deliver(bad, len(bad))
+	var pe *pdu.Error
+	require.ErrorAs(t, err, &pe)
+	require.Equal(t, bad, pe.Header)
+}

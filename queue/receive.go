@@ -137,6 +137,7 @@ func (e *engine) parse() error {
 		var h pdu.CommonHeader
 		h.Decode(b)
 		if err := x.framing.Check(h); err != nil {
+			x.fill() // the complaint quotes the header, which may be longer than the one foreseen
 			return e.malformed(b, err)
 		}
 		n := x.framing.HeaderSize(h)
