@@ -151,9 +151,11 @@ func (e *engine) inPlace() {
 	}
 }
 
-// fill moves what was received in place to the gaps: it is something else.
+// fill moves what was received in place to the gaps: it is something else. That costs copies, so it is not to happen
+// again soon, with a controller that changes how it answers, or has R2Ts in between.
 func (x *receiver) fill() {
 	for _, g := range x.gaps {
+		x.inOrder = 0
 		copy(x.buf[g.at:g.at+g.n], g.pos.next(g.slot.cmd.Data, g.n))
 		g.slot.ahead--
 	}

@@ -397,6 +397,17 @@ func TestLookAheadAfterData(t *testing.T) {
 	require.Equal(t, 48, next())
 	deliver(answer(cmds[0].SQE.CID))
 	require.Equal(t, 24, next())
+
+	// Something else comes: not again until the order has been kept for a while.
+	for len(e.free) > 0 {
+		c := &Command{SQE: nvme.Read(1, 0, 0), Done: func(*Command) {}}
+		c.SetData(make([]byte, 64<<10))
+		e.q.Submit(c)
+		e.takeIn()
+	}
+	require.GreaterOrEqual(t, e.rx.inOrder, inOrderFor)
+	deliver(append(failed(e.oldest.cid), c2hData(e.oldest.newer.cid, make([]byte, 64<<10), pdu.Layout{})...))
+	require.Less(t, e.rx.inOrder, inOrderFor)
 }
 
 // What is longer than the header that was foreseen, or will be, need not come at once.
