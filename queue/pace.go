@@ -56,9 +56,11 @@ func (e *engine) pause(nothing, sleeps bool) time.Duration {
 	// Callers that wait for small reads have theirs at once. And if nothing came, the controller may wait for a disk.
 	flows := e.rx.placing() || len(e.feeds) > 0 && got != e.pace.payload
 	e.pace.payload = got
+	// Large payloads that come in no order are received one by one, and each wait would be for one only.
+	large := e.rx.placing() || e.oldest != nil && e.oldest.length > aheadAbove
 	want := (e.awaited + e.rx.left) / restPart
 	switch {
-	case flows && want > 0 && e.used() > restAbove:
+	case flows && !(large && e.rx.inOrder < inOrderFor) && want > 0 && e.used() > restAbove:
 		return e.pace.rest(want, e.used())
 	case sleeps && e.rx.placing():
 		return moreComing

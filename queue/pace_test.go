@@ -76,6 +76,10 @@ func TestPause(t *testing.T) {
 	deliver(data[:24+each/2])
 	require.Equal(t, (each/2+5*each)/restPart, rests())
 	require.Equal(t, (each/2+5*each)/restPart, rests(), "the rest of a payload is on its way")
+	inOrder := e.rx.inOrder
+	e.rx.inOrder = inOrderFor - 1
+	require.Zero(t, rests(), "it comes by itself")
+	e.rx.inOrder = inOrder
 	deliver(data[24+each/2:])
 	e.feeds = append(e.feeds, &feedState{})
 	require.Equal(t, 5*each/restPart, rests())
