@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -349,6 +350,49 @@ func TestF18KeepAliveUnanswered(t *testing.T) {
 			<-sub.Done()
 			require.ErrorIs(t, sub.Err(), ErrPathLost)
 			require.NoError(t, sub.Close())
+		})
+	}
+}
+
+// onLog calls on with every message.
+type onLog struct {
+	slog.Handler
+	on func(msg string)
+}
+
+func (l onLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l onLog) Handle(_ context.Context, r slog.Record) error {
+	l.on(r.Message)
+	return nil
+}
+
+// A controller whose admin queue is gone may close the others before this side has come to them.
+func TestCauseOfTheEnd(t *testing.T) {
+	for _, d := range drivers() {
+		t.Run(string(d), func(t *testing.T) {
+			tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
+			ended := make(chan struct{}, 2)
+			sub := dial(t, tgt, &Options{Driver: d, CommandTimeout: -1, KeepAlive: 200 * time.Millisecond, Logger: slog.New(onLog{slog.DiscardHandler, func(msg string) {
+				switch msg {
+				case "association lost": // and no queue knows yet
+					for _, c := range tgt.Conns() {
+						c.Close()
+					}
+					<-ended
+					<-ended
+				case "queue ended":
+					ended <- struct{}{}
+				}
+			}})})
+			ns, err := sub.Namespace(t.Context(), 1)
+			require.NoError(t, err)
+			tgt.SetFaults(nvmetest.Faults{Rules: []nvmetest.Rule{{Do: nvmetest.Action{Drop: true}}}})
+			_, err = ns.ReadAt(make([]byte, 512), 0)
+			require.ErrorIs(t, err, ErrPathLost)
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorContains(t, err, "keep alive")
+			require.NotErrorIs(t, err, io.ErrUnexpectedEOF)
 		})
 	}
 }

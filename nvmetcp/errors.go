@@ -202,5 +202,16 @@ func (c *controller) wrap(op string, qid uint16, err error) error {
 	if oe := (*OpError)(nil); errors.As(err, &oe) {
 		return err
 	}
+	return c.opError(op, qid, err)
+}
+
+func (c *controller) opError(op string, qid uint16, err error) *OpError {
+	// Once the association is over, the controller may close a queue's connection before this side does. Why it is
+	// over says more than that.
+	if qe := (*queue.Error)(nil); errors.As(err, &qe) && qe.Op == queue.OpConnection {
+		if cause := c.Err(); cause != nil {
+			err = cause
+		}
+	}
 	return &OpError{Op: op, Controller: c.target.NQN, Path: c.addr, QID: qid, Err: err, Hint: hint(err, c.id.nqn, c.target)}
 }

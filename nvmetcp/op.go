@@ -170,18 +170,16 @@ func (o *op) count() {
 
 // failure is err as the error of the op.
 func (o *op) failure(err error) error {
-	c := o.ns.sub.ctrl
 	verb := "read"
 	if o.write {
 		verb = "write"
 	}
-	e := &OpError{
-		Op:         fmt.Sprintf("%s of %d bytes at %d of namespace %d", verb, o.n, o.off, o.ns.nsid),
-		Controller: c.target.NQN, Path: c.addr, CID: o.cmd.SQE.CID, Err: err, Hint: hint(err, c.id.nqn, c.target),
-	}
+	qid := uint16(0)
 	if o.q != nil {
-		e.QID = o.q.Info().QID
+		qid = o.q.Info().QID
 	}
+	e := o.ns.sub.ctrl.opError(fmt.Sprintf("%s of %d bytes at %d of namespace %d", verb, o.n, o.off, o.ns.nsid), qid, err)
+	e.CID = o.cmd.SQE.CID
 	return e
 }
 

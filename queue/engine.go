@@ -81,6 +81,7 @@ func (e *engine) loop() {
 		held   int           // turns in a row without a send
 		looks  int           // turns in a row that got nothing done
 		pause  time.Duration // before the next look
+		reason error         // of a send before a pause; a socket tells of a reset only once
 	)
 	if !e.drv.spins {
 		spin = 0
@@ -110,7 +111,10 @@ func (e *engine) loop() {
 		early := 0
 		if pause > 0 {
 			if len(send) > 0 { // the controller does not rest
-				early, _, _ = e.drv.exchange(send, nil)
+				var err error
+				if early, _, err = e.drv.exchange(send, nil); err != nil {
+					reason = err
+				}
 				e.sent(early)
 				send = e.tx.vector()
 			}
@@ -136,7 +140,10 @@ func (e *engine) loop() {
 			}
 		}
 		if err != nil && n == 0 { // what the controller said before it went is heard to the end
-			e.fatal = e.failure("connection", closedDuring(e.occupation(), err))
+			if reason != nil {
+				err = reason
+			}
+			e.fatal = e.failure(OpConnection, closedDuring(e.occupation(), err))
 			break
 		}
 		if e.yields == callerYields {

@@ -32,9 +32,12 @@ var (
 type Error struct {
 	QID  uint16
 	Addr string // the controller's
-	Op   string // what the queue was doing
+	Op   string // what the queue was doing, OpConnection when the other side or the network ended it
 	Err  error
 }
+
+// OpConnection is the Op of an Error that is the connection's own end: closed, reset, unreachable.
+const OpConnection = "connection"
 
 // Error names the queue, the address, what was going on, and the cause.
 func (e *Error) Error() string {
