@@ -2,6 +2,7 @@ package nvmetcp
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -93,7 +94,7 @@ type bareHost struct {
 	blocks        int64
 	answer        int // bytes of one answer: C2HData and, if it comes, CapsuleResp
 	cid           uint16
-	seed          uint64
+	rnd           *rand.Rand
 	capsules, buf []byte
 	err           error
 }
@@ -101,7 +102,7 @@ type bareHost struct {
 func (h *bareHost) run(reads, depth int, discard bool) {
 	if h.buf == nil {
 		h.buf = make([]byte, 4<<20)
-		h.seed = 88172645463325252
+		h.rnd = rand.New(rand.NewPCG(1, 2))
 	}
 	flags := uintptr(unix.MSG_DONTWAIT)
 	if discard {
@@ -161,11 +162,8 @@ func (h *bareHost) learn(b []byte) bool {
 func (h *bareHost) send(n, depth int) {
 	h.capsules = h.capsules[:0]
 	for range n {
-		h.seed ^= h.seed << 13
-		h.seed ^= h.seed >> 7
-		h.seed ^= h.seed << 17
 		nlb := h.size / h.block
-		sqe := nvme.Read(h.nsid, h.seed%uint64(h.blocks/int64(nlb))*uint64(nlb), uint16(nlb-1))
+		sqe := nvme.Read(h.nsid, uint64(h.rnd.Int64N(h.blocks/int64(nlb)))*uint64(nlb), uint16(nlb-1))
 		sqe.CID = h.cid
 		sqe.Flags = nvme.FlagSGL
 		sqe.SGL = nvme.SGL{Length: uint32(h.size), ID: nvme.SGLTransport}
@@ -186,18 +184,16 @@ func (h *bareHost) send(n, depth int) {
 	}
 }
 
-// benchFeed reads here and there, the last buffer back first.
+// benchFeed reads here and there.
 type benchFeed struct {
-	free   []*Read
-	todo   int
-	size   int
-	blocks int64
-	seed   uint64
+	countFeed
+	rnd    *rand.Rand
+	blocks int64 // of the size of a read
 	err    error
 }
 
 func newBenchFeed(reads, depth, size int, capacity int64) *benchFeed {
-	f := &benchFeed{todo: reads, size: size, blocks: capacity / int64(size), seed: 88172645463325252}
+	f := &benchFeed{countFeed: countFeed{left: reads}, rnd: rand.New(rand.NewPCG(1, 2)), blocks: capacity / int64(size)}
 	for range depth {
 		f.free = append(f.free, &Read{Buf: make([]byte, size)})
 	}
@@ -205,27 +201,16 @@ func newBenchFeed(reads, depth, size int, capacity int64) *benchFeed {
 }
 
 func (f *benchFeed) Next() (*Read, bool) {
-	if f.todo == 0 {
-		return nil, true
+	r, done := f.countFeed.Next()
+	if r != nil {
+		r.Off = f.rnd.Int64N(f.blocks) * int64(len(r.Buf))
 	}
-	if len(f.free) == 0 {
-		return nil, false
-	}
-	f.todo--
-	f.seed ^= f.seed << 13
-	f.seed ^= f.seed >> 7
-	f.seed ^= f.seed << 17
-	r := f.free[len(f.free)-1]
-	f.free = f.free[:len(f.free)-1]
-	r.Off = int64(f.seed%uint64(f.blocks)) * int64(f.size)
-	return r, f.todo == 0
+	return r, done
 }
 
 func (f *benchFeed) Complete(r *Read) {
 	if r.Err != nil {
 		f.err = r.Err
 	}
-	f.free = append(f.free, r)
+	f.countFeed.Complete(r)
 }
-
-func (f *benchFeed) Attach(func()) {}

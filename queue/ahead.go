@@ -34,7 +34,8 @@ const (
 )
 
 // lookAhead extends the vector by where the next payloads should go, and returns how much of the read buffer is
-// used for that. pos is where the present payload ends, if it is not complete.
+// used for that. pos is where the present payload ends, if it is not complete. It is the oldest read's then, if there
+// is more to come of it: c2hData begins to count anew at any other.
 func (x *receiver) lookAhead(s *slots, pos cursor) (end int) {
 	end = x.w
 	if x.inOrder < inOrderFor {

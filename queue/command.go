@@ -15,7 +15,8 @@ type Command struct {
 	SQE nvme.SQE
 	// Data lists the buffers that the command's data is read from or written to, in order. Which it
 	// is follows from the opcode. The sum of their lengths becomes the length of the SGL. Set it with SetData for one buffer.
-	// What a read's buffers hold is not defined before it completes, nor after an error.
+	// What a read's buffers hold is not defined before it completes, nor after an error, nor where they overlap those of
+	// another outstanding read.
 	Data [][]byte
 	// Done is called once, on the queue's goroutine, when a submitted command has completed. It must
 	// not block. Commands of a Feed complete through Feed.Complete instead.

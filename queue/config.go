@@ -43,7 +43,7 @@ type Config struct {
 	CPU int
 	Pin bool
 	// Spin is how long the queue polls the socket before it sleeps: 0 takes DefaultSpin, less than 0
-	// never polls, except for some microseconds while the rest of a large payload is on its way.
+	// never polls, except that it rests for up to 32 µs before it looks, busily, while large payloads flow.
 	Spin time.Duration
 	// ICTimeout bounds the wait for ICResp. Default 10 s.
 	ICTimeout time.Duration
