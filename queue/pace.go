@@ -9,14 +9,17 @@ type pace struct {
 	perByte float64 // of rest, in nanoseconds
 	wanted  int     // what the last rest was for; 0: there was none since got
 	payload uint64  // bytes that had come at the last look
+	trial
 }
 
 const (
 	// A rest is for this part of what is outstanding: the controller is busy with the others meanwhile.
 	restPart = 6
-	// restMost bounds what a rest may add to anybody's latency, and restEach does for each outstanding command.
+	// restMost bounds a long rest, and restEach does for each outstanding command.
 	restMost = 32 * time.Microsecond
 	restEach = 3 * time.Microsecond
+	// restShort is a rest that halves the system calls and hardly ever costs anything.
+	restShort = 3 * time.Microsecond
 	// restFor is how many bytes at most are waited for: what one receive takes.
 	restFor = readBuffer - scatterTail
 	// restAbove is how many outstanding commands let the queue rest. With fewer the controller waits for the host,
@@ -59,9 +62,19 @@ func (e *engine) pause(nothing, sleeps bool) time.Duration {
 	// Large payloads that come in no order are received one by one, and each wait would be for one only.
 	large := e.rx.placing() || e.oldest != nil && e.oldest.length > aheadAbove
 	want := (e.awaited + e.rx.left) / restPart
+	if flows && !(large && e.rx.inOrder < inOrderFor) && want > 0 && e.used() > restAbove {
+		cost := trialCost
+		if sleeps {
+			cost = trialCostSleeps
+		}
+		if e.pace.long(e.now, got, cost) {
+			return e.pace.rest(want, e.used())
+		}
+		if large {
+			return restShort
+		}
+	}
 	switch {
-	case flows && !(large && e.rx.inOrder < inOrderFor) && want > 0 && e.used() > restAbove:
-		return e.pace.rest(want, e.used())
 	case sleeps && e.rx.placing():
 		return moreComing
 	case nothing:

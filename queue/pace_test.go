@@ -1,6 +1,10 @@
 package queue
 
 import (
+	"io"
+	"math"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,6 +57,7 @@ func TestPause(t *testing.T) {
 	const each = 64 << 10
 	e := engineOn(t, &fakeDriver{}, Config{QID: 1, Depth: 8, CommandTimeout: -1})
 	inOrderReads(t, e, pdu.Layout{})
+	e.pace.trial = trial{score: -1, next: math.MaxInt64} // long rests have been found better
 	e.pause(false, false)
 	var cmds [6]Command
 	for i := range cmds {
@@ -84,13 +89,29 @@ func TestPause(t *testing.T) {
 	e.feeds = append(e.feeds, &feedState{})
 	require.Equal(t, 5*each/restPart, rests())
 	require.Zero(t, rests())
+	got := e.pace.payload
+	e.pace.score, e.pace.payload = 1, 0
+	require.Equal(t, restShort, e.pause(false, false))
+	require.Zero(t, e.pace.wanted, "a short one teaches nothing")
+	e.pace.payload, e.oldest.length = 0, aheadAbove
+	require.Zero(t, e.pause(false, false), "small ones come by themselves")
+	e.pace.payload, e.oldest.length = 0, each
+	for _, sleeps := range []bool{false, true} { // long rests cost a tenth
+		e.pace.trial = trial{phase: tryLong, since: e.now - int64(trialEpoch), seen: e.now, next: math.MaxInt64}
+		e.pace.rate[tryShort] = 1.1 * float64(got) / float64(trialEpoch)
+		e.pause(false, sleeps)
+		require.Equal(t, sleeps, e.pace.score < 0)
+		e.pace.payload = 0
+	}
+	e.pace.trial = trial{next: math.MaxInt64}
+	e.pace.score, e.pace.payload = -1, got
 	deliver(failed(cmds[5].SQE.CID))
 	require.Zero(t, rests(), "an answer without data")
 	require.Equal(t, 4*each, e.awaited)
 	deliver(c2hData(cmds[1].SQE.CID, make([]byte, each), pdu.Layout{}))
 	feeds := e.feeds
 	e.feeds = nil
-	got := e.pace.payload
+	got = e.pace.payload
 	require.Zero(t, rests(), "callers wait")
 	e.feeds, e.pace.payload = feeds, got
 	require.Equal(t, 3*each/restPart, rests())
@@ -100,4 +121,87 @@ func TestPause(t *testing.T) {
 	deliver(c2hData(cmds[3].SQE.CID, make([]byte, each), pdu.Layout{}))
 	deliver(c2hData(cmds[4].SQE.CID, make([]byte, each), pdu.Layout{}))
 	require.Zero(t, e.awaited)
+}
+
+// restingFeed runs reads of 128 KiB through an engine that rests, until end says how the socket ends. It tells how
+// often commands went out before a rest.
+func restingFeed(t *testing.T, reads int, end func(d *fakeDriver)) (early int, err error) {
+	d := &fakeDriver{}
+	e := engineOn(t, d, Config{QID: 1, Depth: 24, CommandTimeout: -1})
+	e.drv.spins = true
+	inOrderReads(t, e, pdu.Layout{})
+	f := &listFeed{closed: make(chan error, 1)}
+	for range 16 {
+		c := &Command{SQE: nvme.Read(1, 0, 0)}
+		c.SetData(make([]byte, 128<<10))
+		f.free = append(f.free, c)
+	}
+	d.give = func(recv [][]byte) (got int, err error) {
+		switch {
+		case reads == 0:
+			end(d)
+			return d.give(recv)
+		case len(recv) == 0:
+			early++
+			return 0, nil
+		case e.oldest == nil || !e.tx.empty():
+			return 0, nil
+		}
+		reads--
+		stream := c2hData(e.oldest.cid, make([]byte, e.oldest.length), pdu.Layout{})
+		for _, b := range recv {
+			k := copy(b, stream)
+			stream = stream[k:]
+			got += k
+		}
+		return got, nil
+	}
+	e.run(t).Attach(f)
+	err = <-f.closed
+	return early, err
+}
+
+// listFeed hands out its commands again and again.
+type listFeed struct {
+	free   []*Command
+	closed chan error
+}
+
+func (f *listFeed) Next() *Command {
+	if len(f.free) == 0 {
+		return nil
+	}
+	c := f.free[len(f.free)-1]
+	f.free = f.free[:len(f.free)-1]
+	return c
+}
+
+func (f *listFeed) Complete(c *Command) { f.free = append(f.free, c) }
+func (f *listFeed) Closed(err error)    { f.closed <- err }
+
+// What a feed has room for goes to the controller before a rest.
+func TestSendBeforeRest(t *testing.T) {
+	early, err := restingFeed(t, 100, func(d *fakeDriver) {
+		d.give = func([][]byte) (int, error) { return 0, io.EOF }
+	})
+	require.Error(t, err)
+	require.Greater(t, early, 50)
+}
+
+// A send before a rest is who hears why the connection is gone: the socket says so only once.
+func TestSendBeforeRestKeepsReason(t *testing.T) {
+	_, err := restingFeed(t, 40, func(d *fakeDriver) {
+		told := false
+		d.give = func(recv [][]byte) (int, error) {
+			switch {
+			case told:
+				return 0, io.EOF
+			case len(recv) == 0:
+				told = true
+				return 0, os.NewSyscallError("sendmsg", syscall.ECONNRESET)
+			}
+			return 0, nil
+		}
+	})
+	require.ErrorIs(t, err, syscall.ECONNRESET)
 }

@@ -51,7 +51,7 @@ func TestSystemCalls(t *testing.T) {
 					r := callsOf(t, Config{
 						Host: nvmetcp.UniqueHost(), Target: nvmetcp.Target{Addr: tgt.Addr(), NQN: tgt.NQN()}, NSID: 1,
 						Options: nvmetcp.Options{Driver: d, Spin: -1}, QueuesPerCPU: 1, Depth: c.depth, Size: c.size,
-						Pattern: Pattern{Random: true, Reads: c.reads}, API: Feed, Warmup: 20 * time.Millisecond, Time: 200 * time.Millisecond,
+						Pattern: Pattern{Random: true, Reads: c.reads}, API: Feed, Warmup: 50 * time.Millisecond, Time: 200 * time.Millisecond,
 					})
 					t.Logf("%.2f system calls and %.2f sleeps per I/O, %d I/Os", r.Calls, r.Sleeps, r.Ops)
 					require.Positive(t, r.Calls)
