@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/nvstage/nvstage/pdu"
@@ -112,8 +113,9 @@ func (e *engine) loop() {
 		if pause > 0 {
 			if len(send) > 0 { // the controller does not rest
 				var err error
-				if early, _, err = e.drv.exchange(send, nil); err != nil {
-					reason = err
+				early, _, err = e.drv.exchange(send, nil)
+				if reason = err; errors.Is(err, syscall.EPIPE) { // which only says that there is a reason
+					reason = nil
 				}
 				e.sent(early)
 				send = e.tx.vector()

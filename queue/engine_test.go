@@ -18,6 +18,7 @@ type fakeDriver struct {
 	take func(send [][]byte) (int, error) // how many bytes the socket takes; nil: all
 	give func(recv [][]byte) (int, error) // what is received; nil: nothing, ever
 	sent []byte                           // what was taken
+	only bool                             // the present exchange does not receive
 
 	slept func() // called in wait
 	lazy  bool   // says what was taken later than the controller sees it
@@ -27,6 +28,7 @@ type fakeDriver struct {
 
 func (d *fakeDriver) exchange(send, recv [][]byte) (sent, received int, err error) {
 	var sendErr, recvErr error
+	d.only = len(recv) == 0
 	if len(send) > 0 {
 		sent = size(send)
 		if d.take != nil {
@@ -219,7 +221,8 @@ func takenInTurn(t *testing.T, n, others int, arrives func(recv [][]byte) int) i
 // A queue that was idle for longer than the timeout is not taken for stuck when it sends again.
 func TestIdleIsNotStuck(t *testing.T) {
 	d := &fakeDriver{}
-	e := engineOn(t, d, Config{CommandTimeout: 100 * time.Millisecond})
+	const timeout = 2 * time.Second // which a pause of the machine does not reach
+	e := engineOn(t, d, Config{CommandTimeout: timeout})
 	var start time.Time
 	d.take = func(send [][]byte) (int, error) { // takes its time, but not too much
 		if start.IsZero() {
@@ -241,10 +244,10 @@ func TestIdleIsNotStuck(t *testing.T) {
 		return copy(recv[0], answer(answered<<5)), nil
 	}
 	q := e.run(t)
-	for range 2 {
+	for _, idle := range []time.Duration{timeout + timeout/4, 0} {
 		c := Command{SQE: nvme.Flush(1)}
 		require.NoError(t, q.Do(t.Context(), &c))
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(idle)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	// restMost bounds a long rest, and restEach does for each outstanding command.
 	restMost = 32 * time.Microsecond
 	restEach = 3 * time.Microsecond
-	// restShort is a rest that halves the system calls and hardly ever costs anything.
+	// restShort halves the system calls, and what has come is still in the cache.
 	restShort = 3 * time.Microsecond
 	// restFor is how many bytes at most are waited for: what one receive takes.
 	restFor = readBuffer - scatterTail
@@ -67,10 +67,10 @@ func (e *engine) pause(nothing, sleeps bool) time.Duration {
 		if sleeps {
 			cost = trialCostSleeps
 		}
-		if e.pace.long(e.now, got, cost) {
+		switch l := e.pace.rests(e.now, got, cost); {
+		case l == longRests:
 			return e.pace.rest(want, e.used())
-		}
-		if large {
+		case l == shortRests && large:
 			return restShort
 		}
 	}

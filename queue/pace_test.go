@@ -57,7 +57,7 @@ func TestPause(t *testing.T) {
 	const each = 64 << 10
 	e := engineOn(t, &fakeDriver{}, Config{QID: 1, Depth: 8, CommandTimeout: -1})
 	inOrderReads(t, e, pdu.Layout{})
-	e.pace.trial = trial{score: -1, next: math.MaxInt64} // long rests have been found better
+	e.pace.trial = trial{best: longRests, next: math.MaxInt64}
 	e.pause(false, false)
 	var cmds [6]Command
 	for i := range cmds {
@@ -90,21 +90,24 @@ func TestPause(t *testing.T) {
 	require.Equal(t, 5*each/restPart, rests())
 	require.Zero(t, rests())
 	got := e.pace.payload
-	e.pace.score, e.pace.payload = 1, 0
+	e.pace.best, e.pace.payload = shortRests, 0
 	require.Equal(t, restShort, e.pause(false, false))
 	require.Zero(t, e.pace.wanted, "a short one teaches nothing")
 	e.pace.payload, e.oldest.length = 0, aheadAbove
 	require.Zero(t, e.pause(false, false), "small ones come by themselves")
 	e.pace.payload, e.oldest.length = 0, each
-	for _, sleeps := range []bool{false, true} { // long rests cost a tenth
-		e.pace.trial = trial{phase: tryLong, since: e.now - int64(trialEpoch), seen: e.now, next: math.MaxInt64}
-		e.pace.rate[tryShort] = 1.1 * float64(got) / float64(trialEpoch)
+	e.pace.best = noRests
+	require.Zero(t, e.pause(false, false))
+	e.pace.payload = 0
+	for _, sleeps := range []bool{false, true} { // short rests cost a tenth
+		e.pace.trial = trial{running: true, present: shortRests, begun: e.now, since: e.now - int64(trialEpoch), seen: e.now}
+		e.pace.rate[0] = 1.1 * float64(got) / float64(trialEpoch)
 		e.pause(false, sleeps)
-		require.Equal(t, sleeps, e.pace.score < 0)
+		require.Equal(t, sleeps, e.pace.score[0] < 0)
 		e.pace.payload = 0
 	}
-	e.pace.trial = trial{next: math.MaxInt64}
-	e.pace.score, e.pace.payload = -1, got
+	e.pace.trial = trial{best: longRests, next: math.MaxInt64}
+	e.pace.payload = got
 	deliver(failed(cmds[5].SQE.CID))
 	require.Zero(t, rests(), "an answer without data")
 	require.Equal(t, 4*each, e.awaited)
@@ -123,12 +126,12 @@ func TestPause(t *testing.T) {
 	require.Zero(t, e.awaited)
 }
 
-// restingFeed runs reads of 128 KiB through an engine that rests, until end says how the socket ends. It tells how
-// often commands went out before a rest.
-func restingFeed(t *testing.T, reads int, end func(d *fakeDriver)) (early int, err error) {
-	d := &fakeDriver{}
+// restingFeed runs reads of 128 KiB through an engine that rests, and then goes on with end in place of d.give. It tells
+// how often commands went out before a rest.
+func restingFeed(t *testing.T, d *fakeDriver, reads int, end func(recv [][]byte) (int, error)) (early int, err error) {
 	e := engineOn(t, d, Config{QID: 1, Depth: 24, CommandTimeout: -1})
 	e.drv.spins = true
+	e.pace.trial = trial{best: longRests, next: math.MaxInt64}
 	inOrderReads(t, e, pdu.Layout{})
 	f := &listFeed{closed: make(chan error, 1)}
 	for range 16 {
@@ -139,8 +142,8 @@ func restingFeed(t *testing.T, reads int, end func(d *fakeDriver)) (early int, e
 	d.give = func(recv [][]byte) (got int, err error) {
 		switch {
 		case reads == 0:
-			end(d)
-			return d.give(recv)
+			d.give = end
+			return end(recv)
 		case len(recv) == 0:
 			early++
 			return 0, nil
@@ -179,29 +182,54 @@ func (f *listFeed) Next() *Command {
 func (f *listFeed) Complete(c *Command) { f.free = append(f.free, c) }
 func (f *listFeed) Closed(err error)    { f.closed <- err }
 
+// eof ends a stream. A send does not see that.
+func eof(recv [][]byte) (int, error) {
+	if len(recv) == 0 {
+		return 0, nil
+	}
+	return 0, io.EOF
+}
+
 // What a feed has room for goes to the controller before a rest.
 func TestSendBeforeRest(t *testing.T) {
-	early, err := restingFeed(t, 100, func(d *fakeDriver) {
-		d.give = func([][]byte) (int, error) { return 0, io.EOF }
-	})
-	require.Error(t, err)
+	early, err := restingFeed(t, &fakeDriver{}, 100, eof)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Greater(t, early, 50)
 }
 
-// A send before a rest is who hears why the connection is gone: the socket says so only once.
+// A send before a rest is who hears why the connection is gone: the socket says so only once. But EPIPE only says that
+// there is a reason.
 func TestSendBeforeRestKeepsReason(t *testing.T) {
-	_, err := restingFeed(t, 40, func(d *fakeDriver) {
+	for said, want := range map[syscall.Errno]error{syscall.ECONNRESET: syscall.ECONNRESET, syscall.EPIPE: io.ErrUnexpectedEOF} {
 		told := false
-		d.give = func(recv [][]byte) (int, error) {
+		_, err := restingFeed(t, &fakeDriver{}, 40, func(recv [][]byte) (int, error) {
 			switch {
 			case told:
 				return 0, io.EOF
 			case len(recv) == 0:
 				told = true
-				return 0, os.NewSyscallError("sendmsg", syscall.ECONNRESET)
+				return 0, os.NewSyscallError("sendmsg", said)
 			}
 			return 0, nil
+		})
+		require.ErrorIs(t, err, want)
+		require.NotErrorIs(t, err, syscall.EPIPE)
+	}
+}
+
+// A send that failed, and went well when it was tried again, is not why the connection ends much later.
+func TestSendBeforeRestForgetsReason(t *testing.T) {
+	d := &fakeDriver{}
+	failed := false
+	d.take = func(send [][]byte) (int, error) {
+		if d.only && !failed {
+			failed = true
+			return 0, os.NewSyscallError("sendmsg", syscall.ENOBUFS)
 		}
-	})
-	require.ErrorIs(t, err, syscall.ECONNRESET)
+		return size(send), nil
+	}
+	_, err := restingFeed(t, d, 400, eof)
+	require.True(t, failed)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.NotErrorIs(t, err, syscall.ENOBUFS)
 }

@@ -1,115 +1,130 @@
 package queue
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// trialFlow looks every 10 µs at data that comes at 10 bytes per nanosecond times what rate says, in lumps of half a
-// millisecond.
+// trialFlow looks every 10 µs at data that comes at 10 bytes per nanosecond times the rate of the rests, in lumps of
+// half a millisecond.
 type trialFlow struct {
 	trial
 	now   int64
 	bytes float64 // those that have come, and
 	lump  float64 // those that are to come together
 	cost  float64
-	rate  func(long bool) float64
+	rates [3]float64 // by restLength
 }
 
-// run passes some time, and returns the share of it that had long rests.
-func (f *trialFlow) run(d time.Duration) float64 {
+func newTrialFlow(no, short, long float64) *trialFlow {
+	return &trialFlow{now: 1 << 50, cost: trialCost, rates: [3]float64{no, short, long}}
+}
+
+// run passes some time, and returns the share of it that each length had.
+func (f *trialFlow) run(d time.Duration) (share [3]float64) {
 	const step = 10 * time.Microsecond
-	var long, all float64
 	for end := f.now + int64(d); f.now < end; f.now += int64(step) {
-		l := f.long(f.now, uint64(f.bytes), f.cost)
-		f.lump += 10 * float64(step) * f.rate(l)
+		l := f.rests(f.now, uint64(f.bytes), f.cost)
+		share[l] += float64(step) / float64(d)
+		f.lump += 10 * float64(step) * f.rates[l]
 		if f.now/int64(step)%50 == 0 {
 			f.bytes, f.lump = f.bytes+f.lump, 0
 		}
-		all++
-		if l {
-			long++
-		}
 	}
-	return long / all
-}
-
-func longRests(relative float64) func(bool) float64 {
-	return func(long bool) float64 {
-		if long {
-			return relative
-		}
-		return 1
-	}
+	return share
 }
 
 func TestTrial(t *testing.T) {
 	for _, c := range []struct {
-		name           string
-		relative, cost float64
-		long           bool
+		name            string
+		no, short, long float64
+		cost            float64
+		want            restLength
 	}{
-		{"they cost a fifth", 0.8, trialCost, false},
-		{"they cost a little", 0.98, trialCost, true},
-		{"they cost too much", 0.95, trialCost, false},
-		{"a queue that sleeps is to make few calls", 0.8, trialCostSleeps, true},
-		{"though not at any price", 0.7, trialCostSleeps, false},
-		{"they gain", 1.1, trialCost, true},
+		{"all cost", 1, 0.9, 0.8, trialCost, noRests},
+		{"long ones cost", 1, 1, 0.9, trialCost, shortRests},
+		{"they cost a little", 1, 0.98, 0.98, trialCost, longRests},
+		{"they cost too much", 1, 0.95, 0.95, trialCost, noRests},
+		{"a queue that sleeps is to make few calls", 1, 0.8, 0.8, trialCostSleeps, longRests},
+		{"though not at any price", 1, 1, 0.7, trialCostSleeps, shortRests},
+		{"they gain", 1, 1.1, 1.2, trialCost, longRests},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &trialFlow{now: 1 << 50, cost: c.cost, rate: longRests(c.relative)}
-			f.run(30 * time.Millisecond)
-			require.Equal(t, settled, f.phase, "soon")
-			share := f.run(5 * time.Second)
-			if c.long {
-				share = 1 - share
-			}
-			require.Less(t, share, 0.015, "of the time for the worse kind")
-			require.Positive(t, share, "what is better may change")
+			f := newTrialFlow(c.no, c.short, c.long)
+			f.cost = c.cost
+			require.Equal(t, 1.0, f.run(10 * time.Microsecond)[noRests], "nothing is known")
+			f.run(50 * time.Millisecond)
+			require.Equal(t, c.want, f.best, "soon")
+			share := f.run(10 * time.Second)
+			require.Greater(t, share[c.want], 0.98)
+			require.Less(t, share[c.want], 0.995, "what is best may change")
 		})
 	}
 }
 
 // The system call that is cheap now may be dear in a minute.
 func TestTrialChanges(t *testing.T) {
-	f := &trialFlow{now: 1 << 50, cost: trialCost}
+	f := newTrialFlow(1, 1, 1)
 	for range 3 {
-		f.rate = longRests(0.9)
-		f.run(5 * time.Second)
-		require.Less(t, f.run(5*time.Second), 0.015)
-		f.rate = longRests(1.1)
-		f.run(5 * time.Second)
-		require.Greater(t, f.run(5*time.Second), 0.985)
+		for best, rates := range [][3]float64{{1, 0.9, 0.8}, {0.9, 1, 0.9}, {0.8, 0.9, 1}, {0.9, 1, 0.9}} {
+			f.rates = rates
+			f.run(8 * time.Second)
+			require.Greater(t, f.run(5 * time.Second)[min(best, 4-best)], 0.98)
+		}
 	}
 }
 
-// A flow that becomes faster by itself, as TCP does at first, favours neither.
+// A flow that becomes faster by itself, as TCP does at first, favours none.
 func TestTrialStart(t *testing.T) {
-	f := &trialFlow{now: 1 << 50, cost: trialCost}
-	start := f.now
-	f.rate = func(long bool) float64 {
-		grown := min(1, 0.5+0.5*float64(f.now-start)/float64(60*time.Millisecond))
-		return grown * longRests(0.9)(long)
+	f := newTrialFlow(0, 0, 0)
+	for ms := range 100 {
+		grown := min(1, 0.5+0.5*float64(ms)/60)
+		f.rates = [3]float64{grown, grown, 0.9 * grown}
+		f.run(time.Millisecond)
 	}
-	f.run(100 * time.Millisecond)
-	require.Equal(t, settled, f.phase)
-	require.Positive(t, f.score, "long ones are worse")
+	require.Equal(t, shortRests, f.best)
 }
 
-// Time in which nothing flows belongs to neither kind.
+// Time in which nothing flows, or somebody else had the CPU, and what came in it, belongs to none.
 func TestTrialGaps(t *testing.T) {
-	f := &trialFlow{now: 1 << 50, cost: trialCost, rate: longRests(0.9)}
-	for i := range 60 {
-		f.run(1500 * time.Microsecond)
-		f.now += int64(time.Duration(i%7) * 10 * time.Millisecond)
+	for name, came := range map[string]float64{"the flow stops": 0, "preempted": 10, "callers read": 1000} {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			f := newTrialFlow(1, 1, 0.85)
+			gaps := func(n int) (share [3]float64) {
+				for range n {
+					for i, s := range f.run(time.Duration((0.5 + r.Float64()) * 5e6)) {
+						share[i] += s / float64(n)
+					}
+					gap := time.Duration((0.5 + r.Float64()) * 3e6)
+					f.now += int64(gap)
+					f.bytes += came * float64(gap)
+				}
+				return share
+			}
+			gaps(60)
+			require.Greater(t, gaps(1000)[shortRests], 0.97)
+			f.rates = [3]float64{0.9, 1, 1.1}
+			gaps(800)
+			require.Greater(t, gaps(1000)[longRests], 0.97)
+		})
 	}
-	require.Equal(t, trialSure-1, f.score)
-	f.rate = longRests(1.1)
-	for i := range 2000 {
-		f.run(1500 * time.Microsecond)
-		f.now += int64(time.Duration(i%7) * 10 * time.Millisecond)
+}
+
+// With hardly any looks there is nothing to learn, and no end to wait for.
+func TestTrialEnds(t *testing.T) {
+	f := newTrialFlow(1, 1, 1)
+	var running int
+	for range 10_000 {
+		f.now += int64(2 * time.Millisecond)
+		f.bytes += 1000
+		require.Equal(t, noRests, f.rests(f.now, uint64(f.bytes), trialCost))
+		if f.running {
+			running++
+		}
 	}
-	require.Equal(t, 1-trialSure, f.score)
+	require.Less(t, running, 5100)
 }
