@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -293,28 +294,46 @@ func TestF16ControllerHasGone(t *testing.T) {
 func TestF16BusyEndsWithTheContext(t *testing.T) {
 	tgt := start(t, disk(nvmetest.ModeSPDK, 512, make([]byte, 1<<20)))
 	tgt.SetFaults(onConnect(0, func(int) nvme.Status { return fabrics.StatusConnectControllerBusy.Status() }))
-	begin := time.Now()
-	_, err := testHost.Connect(within(t, 100*time.Millisecond), at(tgt), nil)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, fabrics.StatusConnectControllerBusy, "the reason is told too")
-	require.Less(t, time.Since(begin), time.Second)
+	for pauses := 1; pauses < connectAttempts; pauses++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		before, n := tgt.Stats().Fabrics[fabrics.TypeConnect], 0
+		_, err := testHost.Connect(ctx, at(tgt), &Options{Logger: slog.New(onLog{slog.DiscardHandler, func(msg string) {
+			if msg == "controller is busy, connecting again" {
+				if n++; n == pauses {
+					cancel()
+				}
+			}
+		}})})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, fabrics.StatusConnectControllerBusy, "the reason is told too")
+		require.EqualValues(t, pauses, tgt.Stats().Fabrics[fabrics.TypeConnect]-before)
+	}
 }
 
 func TestF18KeepAliveUnderLoad(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
 			data := content(1 << 20)
 			tgt := start(t, disk(mode, 512, data))
-			sub := dial(t, tgt, &Options{NumIOQueues: 2, KeepAlive: 1200 * time.Millisecond})
+			sub := dial(t, tgt, &Options{NumIOQueues: 2, KeepAlive: 3 * time.Second}) // half of which a pause of the machine does not reach
 			ns, err := sub.Namespace(t.Context(), 1)
 			require.NoError(t, err)
-			ctx := within(t, 3*time.Second)
+			ctx, cancel := context.WithCancel(within(t, 30*time.Second))
+			defer cancel()
+			go func() {
+				defer cancel()
+				for ctx.Err() == nil && tgt.Stats().Admin[nvme.OpKeepAlive] < 4 {
+					time.Sleep(time.Millisecond)
+				}
+			}()
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
 					b := make([]byte, 50<<10)
 					for ctx.Err() == nil {
 						if _, err := ns.ReadAt(b, 1000); err != nil {
+							cancel()
 							t.Error(err)
 							return
 						}
@@ -334,19 +353,17 @@ func TestF18KeepAliveUnanswered(t *testing.T) {
 	for _, d := range drivers() {
 		t.Run(string(d), func(t *testing.T) {
 			tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
-			sub := dial(t, tgt, &Options{Driver: d, KeepAlive: 200 * time.Millisecond})
+			sub := dial(t, tgt, &Options{Driver: d, CommandTimeout: -1, KeepAlive: 200 * time.Millisecond})
 			ns, err := sub.Namespace(t.Context(), 1)
 			require.NoError(t, err)
 			tgt.SetFaults(nvmetest.Faults{Rules: []nvmetest.Rule{
 				{Opcodes: []nvme.Opcode{nvme.OpKeepAlive}, Do: nvmetest.Action{Drop: true}},
 				{Queue: nvmetest.IOQueue, Do: nvmetest.Action{Drop: true}},
 			}})
-			begin := time.Now()
-			_, err = ns.ReadAt(make([]byte, 512), 0) // whose answer will never come
+			_, err = ns.ReadAt(make([]byte, 512), 0) // whose answer will never come, and which nothing else ends
 			require.ErrorIs(t, err, ErrPathLost)
 			require.ErrorIs(t, err, ErrTimeout)
-			require.ErrorContains(t, err, "keep alive")
-			require.Less(t, time.Since(begin), time.Second)
+			require.ErrorContains(t, err, "keep alive: timed out: no answer in 200ms")
 			<-sub.Done()
 			require.ErrorIs(t, sub.Err(), ErrPathLost)
 			require.NoError(t, sub.Close())
@@ -373,7 +390,7 @@ func TestCauseOfTheEnd(t *testing.T) {
 		t.Run(string(d), func(t *testing.T) {
 			tgt := start(t, disk(nvmetest.ModeNVMET, 512, content(1<<20)))
 			ended := make(chan struct{}, 2)
-			sub := dial(t, tgt, &Options{Driver: d, CommandTimeout: -1, KeepAlive: 200 * time.Millisecond, Logger: slog.New(onLog{slog.DiscardHandler, func(msg string) {
+			sub := dial(t, tgt, &Options{Driver: d, NumIOQueues: 1, CommandTimeout: -1, KeepAlive: 200 * time.Millisecond, Logger: slog.New(onLog{slog.DiscardHandler, func(msg string) {
 				switch msg {
 				case "association lost": // and no queue knows yet
 					for _, c := range tgt.Conns() {
@@ -393,6 +410,30 @@ func TestCauseOfTheEnd(t *testing.T) {
 			require.ErrorIs(t, err, ErrTimeout)
 			require.ErrorContains(t, err, "keep alive")
 			require.NotErrorIs(t, err, io.ErrUnexpectedEOF)
+		})
+	}
+}
+
+// Of the queues that end together each says what it was doing, and who is to blame.
+func TestWhoseEnd(t *testing.T) {
+	own := &queue.Error{QID: 1, Addr: "a:1", Op: queue.OpConnection, Err: io.ErrUnexpectedEOF}
+	for name, c := range map[string]struct {
+		cause error
+		says  string
+		is    error
+	}{
+		"still up":                 {nil, "queue 1: connection: unexpected EOF", io.ErrUnexpectedEOF},
+		"another connection":       {&queue.Error{QID: 2, Addr: "a:1", Op: queue.OpConnection, Err: syscall.ECONNRESET}, "queue 1: connection: unexpected EOF", io.ErrUnexpectedEOF},
+		"a breach":                 {&queue.Error{QID: 2, Addr: "a:1", Op: "receive", Err: queue.ErrProtocol}, "queue 1: association: queue 2 to a:1: receive: " + queue.ErrProtocol.Error(), queue.ErrProtocol},
+		"closed after it was lost": {fmt.Errorf("association: %w", ErrClosed), "queue 1: connection: unexpected EOF", io.ErrUnexpectedEOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctrl := &controller{opts: &Options{}, addr: "a:1", err: c.cause}
+			err := ctrl.wrap("read", 1, own)
+			require.ErrorContains(t, err, c.says)
+			require.ErrorIs(t, err, c.is)
+			require.ErrorIs(t, err, ErrPathLost)
+			require.True(t, Retryable(err))
 		})
 	}
 }
@@ -555,8 +596,17 @@ func TestConnectErrorsHelp(t *testing.T) {
 			if c.target != nil {
 				c.target(&to)
 			}
+			// What is answered may take its time, so that nothing but what is tested times out.
+			opts := Options{ICTimeout: 5 * time.Second, ConnectTimeout: 5 * time.Second}
+			switch {
+			case c.is != ErrTimeout:
+			case c.faults.Conn.NoICResp:
+				opts.ICTimeout = 300 * time.Millisecond
+			default:
+				opts.ConnectTimeout = 300 * time.Millisecond
+			}
 			begin := time.Now()
-			_, err := testHost.Connect(within(t, 10*time.Second), to, &Options{ICTimeout: 300 * time.Millisecond, ConnectTimeout: 300 * time.Millisecond})
+			_, err := testHost.Connect(within(t, 10*time.Second), to, &opts)
 			t.Log(err)
 			require.Error(t, err)
 			require.Less(t, time.Since(begin), 3*time.Second)
@@ -610,7 +660,7 @@ func TestNeverReady(t *testing.T) {
 	_, err = testHost.Connect(within(t, 10*time.Second), at(tgt), nil)
 	require.ErrorIs(t, err, ErrTimeout)
 	require.ErrorContains(t, err, "CSTS is still 0x0")
-	require.Less(t, time.Since(begin), readyMargin+time.Second)
+	require.Less(t, time.Since(begin), readyMargin+5*time.Second)
 }
 
 func TestControllersThatCannotBeUsed(t *testing.T) {

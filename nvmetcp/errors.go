@@ -206,12 +206,16 @@ func (c *controller) wrap(op string, qid uint16, err error) error {
 }
 
 func (c *controller) opError(op string, qid uint16, err error) *OpError {
-	// Once the association is over, the controller may close a queue's connection before this side does. Why it is
-	// over says more than that.
-	if qe := (*queue.Error)(nil); errors.As(err, &qe) && qe.Op == queue.OpConnection {
-		if cause := c.Err(); cause != nil {
-			err = cause
-		}
+	// Once the association is over, the controller may close a queue's connection before this side does. What ended the
+	// association says more then.
+	if cause := c.Err(); ofConnection(err) && cause != nil && !ofConnection(cause) && !errors.Is(cause, ErrClosed) {
+		err = &queue.Error{QID: qid, Addr: c.addr, Op: "association", Err: cause}
 	}
 	return &OpError{Op: op, Controller: c.target.NQN, Path: c.addr, QID: qid, Err: err, Hint: hint(err, c.id.nqn, c.target)}
+}
+
+// ofConnection tells whether err is the end of a queue whose connection ended, for whatever reason.
+func ofConnection(err error) bool {
+	var e *queue.Error
+	return errors.As(err, &e) && e.Op == queue.OpConnection
 }
