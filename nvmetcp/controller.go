@@ -159,7 +159,10 @@ func (c *controller) open(ctx context.Context, qid, cntlid uint16, addr string) 
 // dialError says by which limit a dial ended.
 func dialError(ctx context.Context, o *Options, err error) error {
 	var ne net.Error
-	if ctx.Err() == nil && errors.As(err, &ne) && ne.Timeout() {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w before there was a TCP connection: %w", context.Cause(ctx), err)
+	case errors.As(err, &ne) && ne.Timeout():
 		return fmt.Errorf("%w: no TCP connection in %v: %w", ErrTimeout, o.DialTimeout, err)
 	}
 	return err

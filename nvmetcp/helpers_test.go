@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,6 +136,41 @@ func onReads(status func(c nvmetest.Command, nth int) nvme.Status) nvmetest.Faul
 }
 
 // within returns a context that ends the test's patience.
+// hold has a target keep the answers to reads back, from the nth read on (the first is 1), until release
+// is called. held is told of each.
+func hold(t *testing.T, tgt *nvmetest.Target, nth int, held func()) (release func()) {
+	t.Helper()
+	var n atomicCounter
+	open := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(open) })
+	// Whoever waits for what is held fails, but not for ever.
+	late := time.AfterFunc(20*time.Second, func() {
+		t.Error("nothing went on while reads were held back")
+		letGo()
+	})
+	tgt.SetFaults(nvmetest.Faults{OnCommand: func(c nvmetest.Command) nvmetest.Action {
+		if c.QID > 0 && c.SQE.Opcode == nvme.OpRead && n.next() >= nth {
+			held()
+			<-open
+		}
+		return nvmetest.Action{}
+	}})
+	release = func() {
+		late.Stop()
+		letGo()
+	}
+	t.Cleanup(release)
+	return release
+}
+
+// flush runs a command on each I/O queue, whose answer comes after what hold has kept back there.
+func flush(t *testing.T, ns *Namespace) {
+	t.Helper()
+	for _, q := range ns.sub.ctrl.io {
+		require.NoError(t, q.Do(within(t, 10*time.Second), &queue.Command{SQE: nvme.Flush(ns.NSID())}))
+	}
+}
+
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

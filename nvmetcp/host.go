@@ -66,11 +66,16 @@ func (h Host) Connect(ctx context.Context, t Target, opts *Options) (*Subsystem,
 
 // again calls connect, and calls it again when the controller has no room at the moment.
 func again(ctx context.Context, o *Options, t Target, connect func() error) error {
+	var was error // that it was busy
 	for attempt, pause := 1, connectBackoff; ; attempt, pause = attempt+1, pause*2 {
 		err := connect()
-		if err == nil || attempt == connectAttempts || !busy(err) {
+		switch {
+		case err != nil && !busy(err) && was != nil && ctx.Err() != nil: // in the middle of another attempt
+			return fmt.Errorf("%w: %w", ended(ctx), was)
+		case err == nil || attempt == connectAttempts || !busy(err):
 			return err
 		}
+		was = err
 		o.Logger.Info("controller is busy, connecting again", "subsystem", t.NQN, "addr", t.Addr, "in", pause, "err", err)
 		select {
 		case <-time.After(pause):

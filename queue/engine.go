@@ -40,7 +40,7 @@ type engine struct {
 }
 
 // cancelGrace is how long a cancelled write whose data may still be asked for keeps the queue alive.
-const cancelGrace = 500 * time.Millisecond
+var cancelGrace = 500 * time.Millisecond // a variable for tests
 
 // lookEvery is a rest between two looks at an empty socket, each of which costs most of a microsecond: a third of the
 // system calls at no cost in latency.

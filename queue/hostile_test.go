@@ -365,6 +365,9 @@ func TestCancelWrite(t *testing.T) {
 	forDrivers(t, func(t *testing.T, d queue.Driver) {
 		for _, answered := range []bool{true, false} {
 			t.Run(fmt.Sprint(answered), func(t *testing.T) {
+				if answered {
+					queue.SetCancelGrace(t, 20*time.Second)
+				}
 				q, c := connect(t, d, opts{})
 				cmd := queue.Command{SQE: write(64 << 10)}
 				cmd.SetData(pattern(64<<10, 1))

@@ -59,7 +59,11 @@ func TestF05BufferOfUnfinishedWrite(t *testing.T) {
 				resp := pdu.ICResp{MAXH2CDATA: 4096}
 				ctrl.Write(resp.Append(nil))
 			}()
-			q, err := queue.New(t.Context(), conn, queue.Config{QID: 1, Linger: 20 * time.Millisecond, CommandTimeout: time.Second})
+			timeout := time.Minute
+			if how == "timed out" {
+				timeout = time.Second
+			}
+			q, err := queue.New(t.Context(), conn, queue.Config{QID: 1, Linger: 20 * time.Millisecond, CommandTimeout: timeout})
 			require.NoError(t, err)
 			defer q.Close()
 

@@ -178,7 +178,7 @@ var waiters = sync.Pool{New: func() any { return &waiter{make(chan struct{}, 1)}
 // that still arrives for it is thrown away. A write whose data the controller may still ask for gets a short
 // grace, then the queue is ended. In every case c and its buffers belong to the caller again when Do returns.
 func (q *Queue) Do(ctx context.Context, c *Command) error {
-	if err := ctx.Err(); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	w := waiters.Get().(*waiter)

@@ -41,7 +41,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A context that has ended keeps Do from sending at all; one that ends later says why.
+// A context that has ended keeps Do from sending at all; it says why, as does one that ends later.
 func TestDoContext(t *testing.T) {
 	q, c := connect(t, queue.DriverConn, opts{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -53,7 +53,7 @@ func TestDoContext(t *testing.T) {
 	require.ErrorIs(t, <-ret, why)
 	c.send(c.response(nvme.CQE{CID: sqe.CID}))
 
-	require.ErrorIs(t, q.Do(ctx, &queue.Command{SQE: nvme.Flush(2)}), context.Canceled)
+	require.ErrorIs(t, q.Do(ctx, &queue.Command{SQE: nvme.Flush(2)}), why)
 	submit(t, q, nvme.Flush(3))
 	sqe, _ = c.command()
 	require.EqualValues(t, 3, sqe.NSID)

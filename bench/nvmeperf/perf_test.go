@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/nvstage/nvstage/nvmetcp/nvmetest"
 	"github.com/nvstage/nvstage/pdu/nvme"
 	"github.com/nvstage/nvstage/queue"
 )
@@ -72,7 +73,7 @@ func TestMix(t *testing.T) {
 // TestGarbage has the collector run beside a load, which itself allocates nothing.
 func TestGarbage(t *testing.T) {
 	tgt := start(t)
-	r := report(t, append(at(tgt), "-t", "500ms", "--garbage", "512M")...)
+	r := report(t, append(at(tgt), "-t", "2s", "--garbage", "512M")...)
 	require.Positive(t, r.GCs)
 	require.Equal(t, 512<<20, r.Work.Garbage)
 	require.Positive(t, r.Ops)
@@ -87,12 +88,22 @@ func TestText(t *testing.T) {
 	}
 }
 
+// loaded waits until a load has begun, or the test has ended.
+func loaded(t *testing.T, tgt *nvmetest.Target) {
+	for t.Context().Err() == nil && tgt.Stats().IO[nvme.OpRead] == 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestFailure is a target that goes away: an error, and soon.
 func TestFailure(t *testing.T) {
 	for _, api := range []string{"feed", "readat", "batch"} {
 		tgt := start(t)
-		stop := time.AfterFunc(100*time.Millisecond, tgt.CloseConnections)
-		defer stop.Stop()
+		go func() {
+			loaded(t, tgt)
+			time.Sleep(100 * time.Millisecond)
+			tgt.CloseConnections()
+		}()
 		status, out, stderr := call(t.Context(), append(at(tgt), "-t", "1h", "--api", api)...)
 		require.Equal(t, exitFailed, status)
 		require.Contains(t, stderr, tgt.Addr())
@@ -105,8 +116,11 @@ func TestCutShort(t *testing.T) {
 	for _, api := range []string{"feed", "readat", "batch"} {
 		tgt := start(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		stop := time.AfterFunc(300*time.Millisecond, func() { cancel(errInterrupted) })
-		defer stop.Stop()
+		go func() {
+			loaded(t, tgt)
+			time.Sleep(300 * time.Millisecond)
+			cancel(errInterrupted)
+		}()
 		status, out, _ := call(ctx, append(at(tgt), "-t", "1h", "--api", api)...)
 		require.Equal(t, exitInterrupted, status)
 		require.Contains(t, out, "IOPS")

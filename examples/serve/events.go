@@ -60,10 +60,15 @@ func (s *server) progress(w http.ResponseWriter, r *http.Request) error {
 			case <-r.Context().Done():
 				return nil
 			case <-draining:
-				if !now.running() {
-					return nil
+				draining = nil // a load that runs is being cancelled: that is the last event
+				select {
+				case <-changed: // also one that has begun since, of which the client has not heard
+					waiting = false
+				default:
+					if !now.running() {
+						return nil
+					}
 				}
-				draining = nil // the load is being cancelled: that is the last event
 			}
 		}
 	}

@@ -72,7 +72,8 @@ func TestFromStartToReady(t *testing.T) {
 	require.EqualValues(t, last+1, got["nvstage_model_tensors"])
 	require.EqualValues(t, m.Bytes, got["nvstage_model_bytes"])
 	require.GreaterOrEqual(t, got["nvstage_read_bytes_total"], float64(m.Bytes))
-	require.Less(t, got["nvstage_read_bytes_total"], float64(len(file)+2*demoBlock))
+	// A block that two tensors share is read twice when the second one was not wanted yet.
+	require.Less(t, got["nvstage_read_bytes_total"], float64(len(file)+(last+2)*demoBlock))
 	require.Equal(t, got["nvstage_reads_total"], got["nvstage_read_latency_seconds"])
 	require.GreaterOrEqual(t, got["nvstage_queue_commands_total/io"], got["nvstage_reads_total"], "those of an association that is gone must count on")
 	require.Greater(t, got["nvstage_queue_received_bytes_total/io"], float64(m.Bytes))
@@ -395,8 +396,8 @@ func TestShutdownInMidLoad(t *testing.T) {
 	stall(r.target, 20)
 	e := r.follow()
 	defer e.close()
-	r.load(namespaces(2))
-	for e.next().Bytes == 0 {
+	id := r.load(namespaces(2))
+	for st := e.next(); st.Load != id || st.Bytes == 0; st = e.next() { // the first is that of the load before
 	}
 	stopped := make(chan struct{})
 	go func() {

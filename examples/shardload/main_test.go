@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,6 +92,10 @@ func succeeds(t *testing.T, args ...string) outcome {
 // program is the program as a process of its own.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
+	// A shell's background jobs ignore SIGINT, and so would what they start, unless it is handled here.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, os.Interrupt)
+	t.Cleanup(func() { signal.Stop(handled) })
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), runsProgram+"=1")
 	return cmd
