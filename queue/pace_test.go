@@ -99,11 +99,11 @@ func TestPause(t *testing.T) {
 	e.pace.best = noRests
 	require.Zero(t, e.pause(false, false))
 	e.pace.payload = 0
-	for _, sleeps := range []bool{false, true} { // short rests cost a tenth
-		e.pace.trial = trial{running: true, present: shortRests, begun: e.now, since: e.now - int64(trialEpoch), seen: e.now}
-		e.pace.rate[0] = 1.1 * float64(got) / float64(trialEpoch)
+	for _, sleeps := range []bool{false, true} { // long rests cost a tenth
+		e.pace.trial = trial{running: true, present: longRests, other: longRests, begun: e.now, since: e.now - int64(trialEpoch), seen: e.now}
+		e.pace.rate[1] = 1.1 * float64(got) / float64(trialEpoch)
 		e.pause(false, sleeps)
-		require.Equal(t, sleeps, e.pace.score[0] < 0)
+		require.Equal(t, sleeps, e.pace.score[2] < 0)
 		e.pace.payload = 0
 	}
 	e.pace.trial = trial{best: longRests, next: math.MaxInt64}

@@ -2,15 +2,15 @@ package queue
 
 import "time"
 
-// trial finds out which rests cost no throughput: now and then the queue takes two neighbouring lengths by turns, until
-// it is clear which is better. What rests cost or gain follows from the controller's latency, the sender's pacing and
-// the price of a system call, none of which a queue knows.
+// trial finds out which rests cost no throughput: now and then the queue takes the best length so far and another by
+// turns, until it is clear which is better. What rests cost or gain follows from the controller's latency, the sender's
+// pacing and the price of a system call, none of which a queue knows.
 type trial struct {
-	best    restLength // so far
-	pair    restLength // this one and the next are tried
+	best    restLength // short ones to begin with
+	other   restLength // is tried against the best
 	present restLength
 	running bool
-	score   [longRests]int // of each pair: epochs in which the longer rests cost too much, less those in which they did not
+	score   [3]int // of each pair: epochs in which the longer rests cost too much, less those in which they did not
 
 	begun int64 // when this trial began
 	next  int64 // when the next one is to
@@ -18,14 +18,14 @@ type trial struct {
 	from  uint64
 	seen  int64 // when the last look was, and
 	had   uint64
-	rate  [2]float64 // in the pair's last epochs, in bytes per nanosecond
+	rate  [3]float64 // in the last epochs of this trial, by length, in bytes per nanosecond
 }
 
-// restLength is how long a queue rests when it has to wait for data.
+// restLength is how long a queue rests when it has to wait for data. The sum of all is 0.
 type restLength int
 
 const (
-	noRests    restLength = iota
+	noRests    restLength = iota - 1
 	shortRests            // restShort
 	longRests             // until a good part of what is outstanding is there
 )
@@ -55,12 +55,16 @@ func (t *trial) rests(now int64, bytes uint64, cost float64) restLength {
 	case !t.running && now < t.next:
 		return t.best
 	case !t.running:
-		t.running, t.begun, t.rate = true, now, [2]float64{}
-		t.epoch(t.pair, now, bytes)
+		if t.other == t.best { // the first time
+			t.other = longRests
+		}
+		t.running, t.begun, t.rate = true, now, [3]float64{}
+		t.epoch(t.best, now, bytes)
 	case now-t.since >= int64(trialEpoch):
-		t.rate[t.present-t.pair] = float64(bytes-t.from) / float64(now-t.since)
+		t.rate[t.present-noRests] = float64(bytes-t.from) / float64(now-t.since)
+		next := t.best + t.other - t.present
 		t.judge(now, cost)
-		t.epoch(t.pair+t.pair+1-t.present, now, bytes)
+		t.epoch(next, now, bytes)
 	case now-t.begun > int64(trialEvery): // there is too little to go by
 		t.end(now, false)
 	}
@@ -76,10 +80,10 @@ func (t *trial) epoch(l restLength, now int64, bytes uint64) {
 
 // judge compares an epoch with the one before. What becomes faster or slower by itself favours them by turns.
 func (t *trial) judge(now int64, cost float64) {
-	shorter, longer := t.rate[0], t.rate[1]
-	score := &t.score[t.pair]
-	switch {
-	case longer == 0: // it was the first one
+	short, long := min(t.best, t.other), max(t.best, t.other)
+	score := t.scoreOf(short, long)
+	switch shorter, longer := t.rate[short-noRests], t.rate[long-noRests]; {
+	case shorter == 0 || longer == 0: // it was the first one
 		return
 	case shorter > longer*cost:
 		*score++
@@ -89,23 +93,21 @@ func (t *trial) judge(now int64, cost float64) {
 	if *score != trialSure && *score != -trialSure {
 		return
 	}
-	was, isLonger := t.best, *score < 0
+	was, loser := t.best, short
+	if t.best = long; *score > 0 {
+		t.best, loser = short, long
+	}
 	*score -= *score / trialSure
-	if t.best = t.pair; isLonger {
-		t.best++
-	}
-	// Next is the neighbour on the other side, if there is one; at once, if there is news.
-	if isLonger {
-		t.pair = min(t.pair+1, longRests-1)
-	} else {
-		t.pair = max(t.pair-1, noRests)
-	}
-	t.end(now, t.best != was)
+	t.other = -(t.best + loser)
+	t.end(now, t.best != was || *t.scoreOf(t.best, t.other) == 0)
 }
 
-func (t *trial) end(now int64, again bool) {
+func (t *trial) scoreOf(a, b restLength) *int { return &t.score[a+b+1] }
+
+// end is followed by the next trial after a while, or at once if there is news.
+func (t *trial) end(now int64, news bool) {
 	t.running, t.next = false, now
-	if !again {
+	if !news {
 		t.next += int64(trialEvery)
 	}
 }

@@ -43,7 +43,7 @@ type compareFlags struct {
 }
 
 func compareCommand(fs *pflag.FlagSet) runner {
-	f := &compareFlags{time: seconds(150 * time.Millisecond), warmup: seconds(30 * time.Millisecond)}
+	f := &compareFlags{time: seconds(150 * time.Millisecond), warmup: seconds(60 * time.Millisecond)}
 	fs.BoolVar(&f.quick, "quick", false, "one run of 50 ms each: figures to see that it works, not to go by")
 	fs.IntVar(&f.runs, "runs", 5, "`N` runs of each subject, in turns")
 	fs.VarP(&f.time, "time", "t", "how long a run measures: seconds, or a duration like 150ms")
