@@ -41,7 +41,7 @@ const (
 	trialSure  = 4
 	trialEvery = 500 * time.Millisecond
 	// The longer rests may cost so much for what they save in system calls, and more if the queue is to spare them.
-	trialCost, trialCostSleeps = 1.03, 1.33
+	trialCost, trialCostSleeps = 1.05, 1.33
 )
 
 // rests returns how long to rest after this look. bytes is how many have come since the queue began.

@@ -47,7 +47,7 @@ func TestTrial(t *testing.T) {
 		{"all cost", 1, 0.9, 0.8, trialCost, noRests},
 		{"long ones cost", 1, 1, 0.9, trialCost, shortRests},
 		{"they cost a little", 1, 0.98, 0.98, trialCost, longRests},
-		{"they cost too much", 1, 0.95, 0.95, trialCost, noRests},
+		{"they cost too much", 1, 0.93, 0.93, trialCost, noRests},
 		{"a queue that sleeps is to make few calls", 1, 0.8, 0.8, trialCostSleeps, longRests},
 		{"though not at any price", 1, 1, 0.7, trialCostSleeps, shortRests},
 		{"they gain", 1, 1.1, 1.2, trialCost, longRests},
