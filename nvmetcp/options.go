@@ -58,7 +58,7 @@ type Options struct {
 	// Driver is how the queues move bytes. Default: what suits the connection and the system.
 	Driver queue.Driver
 	// Spin is how long an I/O queue polls its socket before it sleeps. Default 50 µs; negative: not at all,
-	// but for up to 32 µs at a time while large payloads flow.
+	// but for up to 32 µs at a time while a large payload or the reads of a feed flow.
 	Spin time.Duration
 	// Pin chooses CPUs for the I/O queues' threads. Pinning is right for queues that have their CPUs to
 	// themselves. A caller or another queue on the CPU of a pinned thread has to wait until the system

@@ -43,7 +43,8 @@ type Config struct {
 	CPU int
 	Pin bool
 	// Spin is how long the queue polls the socket before it sleeps: 0 takes DefaultSpin, less than 0
-	// never polls, except that it rests for up to 32 µs before it looks, busily, while large payloads flow.
+	// never polls, except that it rests for up to 32 µs before it looks, busily, while a large payload or the reads of
+	// a feed flow.
 	Spin time.Duration
 	// ICTimeout bounds the wait for ICResp. Default 10 s.
 	ICTimeout time.Duration

@@ -125,6 +125,9 @@ func (e *engine) loop() {
 		recv := e.rx.vector(&e.slots)
 		sent, n, err := e.drv.exchange(send, recv)
 		e.sent(sent)
+		if sent > 0 { // it goes on
+			reason = nil
+		}
 		sent += early
 		refill = n > 0 && n == size(recv)
 		if n > 0 {

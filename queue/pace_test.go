@@ -128,11 +128,12 @@ func TestPause(t *testing.T) {
 
 // restingFeed runs reads of 128 KiB through an engine that rests, and then goes on with end in place of d.give. It tells
 // how often commands went out before a rest.
-func restingFeed(t *testing.T, d *fakeDriver, reads int, end func(recv [][]byte) (int, error)) (early int, err error) {
+func restingFeed(t *testing.T, d *fakeDriver, with func(e *engine), reads int, end func(recv [][]byte) (int, error)) (early int, err error) {
 	e := engineOn(t, d, Config{QID: 1, Depth: 24, CommandTimeout: -1})
 	e.drv.spins = true
 	e.pace.trial = trial{best: longRests, next: math.MaxInt64}
 	inOrderReads(t, e, pdu.Layout{})
+	with(e)
 	f := &listFeed{closed: make(chan error, 1)}
 	for range 16 {
 		c := &Command{SQE: nvme.Read(1, 0, 0)}
@@ -192,7 +193,7 @@ func eof(recv [][]byte) (int, error) {
 
 // What a feed has room for goes to the controller before a rest.
 func TestSendBeforeRest(t *testing.T) {
-	early, err := restingFeed(t, &fakeDriver{}, 100, eof)
+	early, err := restingFeed(t, &fakeDriver{}, func(*engine) {}, 100, eof)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Greater(t, early, 50)
 }
@@ -202,7 +203,7 @@ func TestSendBeforeRest(t *testing.T) {
 func TestSendBeforeRestKeepsReason(t *testing.T) {
 	for said, want := range map[syscall.Errno]error{syscall.ECONNRESET: syscall.ECONNRESET, syscall.EPIPE: io.ErrUnexpectedEOF} {
 		told := false
-		_, err := restingFeed(t, &fakeDriver{}, 40, func(recv [][]byte) (int, error) {
+		_, err := restingFeed(t, &fakeDriver{}, func(*engine) {}, 40, func(recv [][]byte) (int, error) {
 			switch {
 			case told:
 				return 0, io.EOF
@@ -219,17 +220,21 @@ func TestSendBeforeRestKeepsReason(t *testing.T) {
 
 // A send that failed, and went well when it was tried again, is not why the connection ends much later.
 func TestSendBeforeRestForgetsReason(t *testing.T) {
-	d := &fakeDriver{}
-	failed := false
-	d.take = func(send [][]byte) (int, error) {
-		if d.only && !failed {
-			failed = true
-			return 0, os.NewSyscallError("sendmsg", syscall.ENOBUFS)
+	for _, rests := range []restLength{noRests, longRests} { // after that
+		d := &fakeDriver{}
+		failed := false
+		var e *engine
+		d.take = func(send [][]byte) (int, error) {
+			if d.only && !failed {
+				failed = true
+				e.pace.best = rests
+				return 0, os.NewSyscallError("sendmsg", syscall.ENOBUFS)
+			}
+			return size(send), nil
 		}
-		return size(send), nil
+		_, err := restingFeed(t, d, func(with *engine) { e = with }, 400, eof)
+		require.True(t, failed)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.NotErrorIs(t, err, syscall.ENOBUFS)
 	}
-	_, err := restingFeed(t, d, 400, eof)
-	require.True(t, failed)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NotErrorIs(t, err, syscall.ENOBUFS)
 }
