@@ -757,3 +757,22 @@ func TestRetryable(t *testing.T) {
 		require.Equal(t, want, Retryable(&OpError{Err: err}), "%v", err)
 	}
 }
+
+// A limit that ends a dial, or another attempt at a busy controller, says so, and what was in the way.
+func TestLimitIsTheCause(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	limit := fmt.Errorf("%w: no answer in time", ErrTimeout)
+	busyErr := &fabrics.ConnectError{Status: fabrics.StatusConnectControllerBusy.Status()}
+	attempts := 0
+	err := again(ctx, (&Options{Logger: slog.New(slog.DiscardHandler)}), Target{}, func() error {
+		if attempts++; attempts == 1 {
+			return busyErr
+		}
+		cancel(limit)
+		return dialError(ctx, &Options{}, context.Canceled)
+	})
+	require.Equal(t, 2, attempts)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorIs(t, err, busyErr)
+	require.ErrorIs(t, dialError(ctx, &Options{}, context.Canceled), limit)
+}
